@@ -1,0 +1,80 @@
+//! The command line: one file a command; exit code 0, 1 = bad input or failed run, 2 = usage.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod compare;
+mod demo;
+mod eval;
+mod export;
+mod import;
+mod info;
+mod logger;
+mod rank;
+mod split;
+mod synth;
+mod train;
+
+/// Train, evaluate and serve SetRank, a permutation-invariant ranking model over sets of documents.
+#[derive(Parser)]
+#[command(name = "setrank", version, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Read LETOR text into a memory-mapped .sets file
+    Import(import::Args),
+    /// Write a .sets file as LETOR text
+    Export(export::Args),
+    /// Split a data set in two by query
+    Split(split::Args),
+    /// Make up a data set with a learnable signal
+    Synth(synth::Args),
+    /// Describe a data set or a model
+    Info(info::Args),
+    /// Train a model
+    Train(train::Args),
+    /// Evaluate a model or a file of scores
+    Eval(eval::Args),
+    /// Score the documents of every query
+    Rank(rank::Args),
+    /// Test whether two rankings differ
+    Compare(compare::Args),
+    /// Make data, train, evaluate: the whole line in two minutes
+    Demo(demo::Args),
+}
+
+pub fn main() -> ExitCode {
+    logger::install();
+    let outcome = match Cli::parse().command {
+        Command::Import(args) => import::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Split(args) => split::run(args),
+        Command::Synth(args) => synth::run(args),
+        Command::Info(args) => info::run(args),
+        Command::Train(args) => train::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Rank(args) => rank::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Demo(args) => demo::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether whoever read our output has stopped reading, as `head` does: that is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

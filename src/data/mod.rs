@@ -1,0 +1,9 @@
+//! Sets of documents: from text to the batches that a model sees.
+//!
+//! Flow: LETOR text ([`letor`]) → [`Dataset`], in memory or in a memory-mapped `.sets` file ([`store`]) →
+//! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
+
+pub mod column;
+pub mod dataset;
+
+pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};

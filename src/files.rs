@@ -1,0 +1,49 @@
+//! Files that are either whole or not there: written to a temporary beside the target, synced, renamed.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+use crate::{Error, Result};
+
+/// Writes `path` through `fill`; on any error the file that was there before stays as it was.
+pub fn write_atomically(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let file = temporary_beside(path)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    fill(&mut writer).map_err(|e| Error::io("write", path, e))?;
+    let file = writer.into_inner().map_err(|e| Error::io("write", path, e.into_error()))?;
+    persist(file, path)
+}
+
+/// A temporary file in the folder of `path`, removed when dropped.
+pub fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
+    if path.is_dir() {
+        return Err(Error::io("write", path, std::io::Error::other("it is a folder")));
+    }
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".setrank-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // A temporary is private by default; the finished file is an ordinary one (less the umask).
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder).map_err(|e| Error::io("write", path, e))
+}
+
+/// Syncs `file`, gives it its final name, and syncs the folder.
+pub fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
+    file.as_file().sync_all().map_err(|e| Error::io("write", path, e))?;
+    file.persist(path).map_err(|e| Error::io("write", path, e.error))?;
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        // Not every file system can sync a folder; the file itself is safe already.
+        let _ = File::open(folder).and_then(|f| f.sync_all());
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! SetRank: a permutation-invariant ranking model over the set of documents of a query
+//! (Pang et al., "SetRank: Learning a Permutation-Invariant Ranking Model for Information Retrieval",
+//! SIGIR 2020).
+
+#[cfg(target_endian = "big")]
+compile_error!(
+    "setrank's files are little-endian and mapped as they are: big-endian machines are not supported"
+);
+
+pub mod data;
+pub mod error;
+pub mod files;
+pub mod rng;
+
+pub use error::{Error, Result};
