@@ -9,6 +9,7 @@ compile_error!(
 
 pub mod data;
 pub mod error;
+pub mod eval;
 pub mod files;
 pub mod rng;
 

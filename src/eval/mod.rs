@@ -1,0 +1,14 @@
+//! How good a ranking is.
+//!
+//! Flow: scores ([`scores`]) → a value a query and metric ([`mod@evaluate`], by the formulas of [`metrics`] under
+//! the [`conventions`] chosen) → means ([`report`]).
+
+pub mod conventions;
+pub mod evaluate;
+pub mod metrics;
+pub mod report;
+pub mod scores;
+
+pub use conventions::{Conventions, EmptyQueries, Gain, Ideal};
+pub use evaluate::{Evaluation, Summary, evaluate, mean_ndcg};
+pub use metrics::Metric;
