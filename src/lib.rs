@@ -10,6 +10,7 @@ compile_error!(
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod eval;
 pub mod files;
 pub mod model;
 pub mod ops;

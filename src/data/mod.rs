@@ -5,5 +5,7 @@
 
 pub mod column;
 pub mod dataset;
+pub mod normalize;
 
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
+pub use normalize::Normalize;
