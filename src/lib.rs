@@ -15,5 +15,6 @@ pub mod files;
 pub mod model;
 pub mod ops;
 pub mod rng;
+pub mod train;
 
 pub use error::{Error, Result};
