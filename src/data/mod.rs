@@ -5,5 +5,8 @@
 
 pub mod column;
 pub mod dataset;
+pub mod initial;
+pub mod letor;
+pub mod store;
 
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
