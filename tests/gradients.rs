@@ -132,7 +132,10 @@ impl Problem {
                         let agree = numerics.windows(2).any(|pair| close(pair[0], pair[1]));
                         return Err(if agree {
                             let place = index - range.start;
-                            Mismatch::Wrong(format!("{}[{place}]: {analytic:e}, not {numerics:?}", parameter.name))
+                            Mismatch::Wrong(format!(
+                                "{}[{place}]: {analytic:e}, not {numerics:?}",
+                                parameter.name
+                            ))
                         } else {
                             Mismatch::Kink
                         });
@@ -194,7 +197,8 @@ fn whole_model_in_every_configuration() {
                             start: OrdinalStart::Zero,
                         });
                         let config = ModelConfig { qkv_relu, inner_ffn, ordinal, ..small(encoder, input) };
-                        let name = format!("{encoder:?} {input:?} relu {qkv_relu} inner_ffn {inner_ffn} {at:?}");
+                        let name =
+                            format!("{encoder:?} {input:?} relu {qkv_relu} inner_ffn {inner_ffn} {at:?}");
                         assert_gradients(&name, &config);
                     }
                 }

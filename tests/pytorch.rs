@@ -16,8 +16,11 @@ struct Fixture {
 
 fn fixtures() -> Vec<(String, Fixture)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut folders: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|p| p.is_dir()).collect();
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|p| p.is_dir())
+        .collect();
     folders.sort();
     assert!(folders.len() >= 9, "the fixtures are committed");
     folders
@@ -77,7 +80,12 @@ impl Fixture {
         for (loss, value, gradient) in losses {
             let key = serde_json::to_value(loss).unwrap();
             let key = key.as_str().unwrap();
-            assert_close(&format!("{name}: {key}"), &[value], &self.values(&format!("loss.{key}")), tolerance);
+            assert_close(
+                &format!("{name}: {key}"),
+                &[value],
+                &self.values(&format!("loss.{key}")),
+                tolerance,
+            );
             for parameter in self.checkpoint.model.layout().parameters() {
                 let expected = self.values::<f64>(&format!("grad.{key}.{}", parameter.name));
                 let what = format!("{name}: {key}: gradient of {}", parameter.name);
@@ -92,7 +100,10 @@ fn assert_close(what: &str, actual: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(actual.len(), expected.len(), "{what}");
     let magnitude = expected.iter().fold(1.0f64, |max, v| max.max(v.abs()));
     for (index, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-        assert!((actual - expected).abs() <= tolerance * magnitude, "{what}[{index}]: {actual} is not {expected}");
+        assert!(
+            (actual - expected).abs() <= tolerance * magnitude,
+            "{what}[{index}]: {actual} is not {expected}"
+        );
     }
 }
 

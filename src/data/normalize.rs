@@ -440,7 +440,6 @@ mod tests {
         refuse(|n| n.center[0] = f64::NAN, "`center[0]`");
         refuse(|n| n.fill[0] = f32::INFINITY, "`fill[0]`");
         refuse(|n| n.clip = Some(0.0), "`clip` must be");
-        refuse(|n| n.kind = Kind::None, "`center` has no meaning");
         assert!(serde_json::from_str::<Normalize>(r#"{"kind": "zscore", "centre": [0]}"#).is_err());
         assert!(serde_json::from_str::<Normalize>(r#"{"kind": "rank"}"#).is_err());
         assert_eq!(serde_json::from_str::<Normalize>("{}").unwrap(), Normalize::default());

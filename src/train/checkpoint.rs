@@ -36,12 +36,21 @@ impl Checkpoint {
         let layout = model.layout();
         let mut parameters = vec![0.0; layout.len()];
         for parameter in layout.parameters() {
-            read_tensor(&path, &tensors, &parameter.name, &parameter.shape, &mut parameters[parameter.range()])?;
+            read_tensor(
+                &path,
+                &tensors,
+                &parameter.name,
+                &parameter.shape,
+                &mut parameters[parameter.range()],
+            )?;
         }
         let known: std::collections::HashSet<&str> =
             layout.parameters().iter().map(|p| p.name.as_str()).collect();
         if let Some(unknown) = tensors.names().into_iter().find(|name| !known.contains(name)) {
-            return Err(Error::damaged(&path, format!("holds `{unknown}`, which the model of {CONFIG} has not")));
+            return Err(Error::damaged(
+                &path,
+                format!("holds `{unknown}`, which the model of {CONFIG} has not"),
+            ));
         }
         Ok(Checkpoint { model, parameters })
     }
