@@ -3,6 +3,7 @@
 //! Flow: LETOR text ([`letor`]) → [`Dataset`], in memory or in a memory-mapped `.sets` file ([`store`]) →
 //! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
 
+pub mod batch;
 pub mod column;
 pub mod dataset;
 pub mod initial;
