@@ -34,6 +34,7 @@ mod input;
 mod layout;
 mod line;
 mod number;
+mod render;
 mod sizes;
 
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ use crate::{Error, Result};
 pub(crate) use self::input::Input;
 pub(crate) use self::layout::Sink;
 pub(crate) use self::number::{Flaw, scan};
+
+pub use self::render::{check_ids, write};
 
 /// The largest feature index that a text may have.
 pub const MAX_INDEX: u32 = 1_000_000;
@@ -134,7 +137,7 @@ pub fn read_with(inputs: &[PathBuf], options: &LetorOptions, progress: Progress)
     let (collected, mut features) = collect(inputs, options, Vec::new(), progress)?;
     if collected.needs_rearranging() {
         let spooled = std::mem::take(&mut features);
-        arrange(&mut features, &spooled, &collected)?;
+        arrange(&mut features, &spooled, &collected, &|| progress(collected.bytes))?;
     }
     Ok(dataset(collected, features))
 }
@@ -155,7 +158,7 @@ pub fn import(
     if collected.needs_rearranging() {
         let spooled = writer.into_spooled()?;
         writer = Writer::create(output)?;
-        arrange(&mut writer, spooled.features(), &collected)?;
+        arrange(&mut writer, spooled.features(), &collected, &|| progress(collected.bytes))?;
     }
     let mut data = dataset(collected, Vec::new());
     initial::attach_files(&mut data, initial)?;
@@ -163,9 +166,14 @@ pub fn import(
 }
 
 /// Writes the spooled rows in their final order and layout.
-fn arrange(sink: &mut impl Sink, spooled: &[f32], collected: &Collected) -> Result<()> {
+fn arrange(
+    sink: &mut impl Sink,
+    spooled: &[f32],
+    collected: &Collected,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let (layout, absent) = (collected.layout(), collected.columns.absent);
-    rearrange(sink, spooled, &collected.segments, collected.order(), layout, absent)
+    rearrange(sink, spooled, &collected.segments, collected.order(), layout, absent, check)
 }
 
 fn dataset(collected: Collected, features: Vec<f32>) -> Dataset {
@@ -231,7 +239,7 @@ fn collect<S: Sink>(
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         sizes::check(sizes, &path.display().to_string(), collector.documents(), &names.join(", "))?;
     }
-    collector.finish(sizes)
+    collector.finish(sizes, bytes_before)
 }
 
 fn check(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> {
