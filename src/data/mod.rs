@@ -8,8 +8,10 @@ pub mod column;
 pub mod dataset;
 pub mod initial;
 pub mod letor;
+pub mod normalize;
 pub mod store;
 pub mod subset;
 
 pub use alignment::{Alignment, RawFeatures};
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
+pub use normalize::Normalize;

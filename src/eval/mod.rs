@@ -1,0 +1,15 @@
+//! How good a ranking is, and whether one is better than another.
+//!
+//! Flow: scores ([`scores`]) → a value a query and metric ([`mod@evaluate`], by the formulas of [`metrics`] under
+//! the [`conventions`] chosen) → means ([`report`]) or a paired test of two rankings ([`significance`]).
+
+pub mod conventions;
+pub mod evaluate;
+pub mod metrics;
+pub mod report;
+pub mod scores;
+pub mod significance;
+
+pub use conventions::{Conventions, EmptyQueries, Gain, Ideal};
+pub use evaluate::{Evaluation, Summary, evaluate, mean_ndcg};
+pub use metrics::Metric;
