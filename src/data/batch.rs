@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::dataset::Alignment;
-use super::{Dataset, Normalize, initial};
+use super::{Alignment, Dataset, Normalize, initial};
 use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
@@ -46,6 +45,7 @@ pub struct Batcher<'a> {
     data: &'a Dataset,
     alignment: Alignment,
     normalize: Normalize,
+    num_features: usize,
     input_size: usize,
     ordinal: Option<OrdinalConfig>,
     /// `[N]` by row; `None` where the model takes whole sets.
@@ -57,8 +57,7 @@ pub struct Batcher<'a> {
 impl<'a> Batcher<'a> {
     /// Checks that `data` has what the model of `config` needs, and ranks its documents.
     pub fn new(data: &'a Dataset, config: &ModelConfig) -> Result<Self> {
-        let features = u32::try_from(config.num_features).map_err(|_| Error::config("too many features"))?;
-        let alignment = data.aligned_to(config.index_base, features, config.absent)?;
+        let alignment = data.aligned_to(config.raw_features())?;
         let rankings = data.num_initial();
         if config.ordinal.is_some() && rankings != config.num_rankings() {
             return Err(Error::data(format!(
@@ -87,6 +86,7 @@ impl<'a> Batcher<'a> {
             data,
             alignment,
             normalize: config.normalize.clone(),
+            num_features: config.num_features,
             input_size: config.input_size(),
             ordinal: config.ordinal,
             kept,
@@ -172,7 +172,7 @@ impl<'a> Batcher<'a> {
         let raw_size = self.data.num_features();
         let raw = self.data.features();
         batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each_init(
-            || vec![0.0; self.alignment.num_features()],
+            || vec![0.0; self.num_features],
             |aligned, (out, &row)| {
                 self.alignment.read_row(&raw[row * raw_size..(row + 1) * raw_size], aligned);
                 self.normalize.apply(aligned, out);

@@ -3,8 +3,11 @@
 //! A ranking is one score a document: higher is better, ties stand in file order, NaN means that the ranking
 //! does not contain the document. Scores are kept as 32-bit floats: those that differ only beyond tie.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use super::Dataset;
 use super::letor::{Flaw, Input, scan};
@@ -17,6 +20,24 @@ pub struct InitialFeature {
     pub index: u32,
     /// Whether smaller is better, as for a rank.
     pub ascending: bool,
+}
+
+impl fmt::Display for InitialFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.index, if self.ascending { "asc" } else { "desc" })
+    }
+}
+
+impl Serialize for InitialFeature {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for InitialFeature {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 impl FromStr for InitialFeature {

@@ -30,8 +30,7 @@ pub fn score(
             continue;
         }
         batcher.fill(&mut batch, &queries, None);
-        let inputs =
-            Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
+        let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
         model.forward(&mut workspace, parameters, inputs, Keep::Nothing, None);
         for (&row, &score) in batch.rows.iter().zip(workspace.scores()) {
             if !score.is_finite() {

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::optimizer::{AdamConfig, Schedule};
 use crate::config::{Encoder, Input, OrdinalAt, OrdinalConfig, OrdinalStart};
+use crate::data::Absent;
+use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
 use crate::data::normalize::Kind;
-use crate::data::Absent;
 use crate::eval::Metric;
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
@@ -125,7 +126,7 @@ pub struct TrainConfig {
     /// Files of initial scores of the validation data, in the same order.
     pub valid_init: Vec<PathBuf>,
     /// Raw features that serve as initial rankings: `I`, `I:asc` or `I:desc`.
-    pub init_feature: Vec<String>,
+    pub init_feature: Vec<InitialFeature>,
     /// Documents of the first initial ranking that are reranked; 0 = all.
     pub top_k: usize,
 
@@ -340,7 +341,9 @@ impl TrainConfig {
             return fail("batch_sets and accumulate must be at least 1".into());
         }
         if self.epochs == 0 && self.max_steps == 0 && self.max_seconds == 0.0 && self.patience == 0 {
-            return fail("nothing would end this run: give epochs, max_steps, max_seconds or patience".into());
+            return fail(
+                "nothing would end this run: give epochs, max_steps, max_seconds or patience".into(),
+            );
         }
         Ok(())
     }
