@@ -6,6 +6,7 @@
 pub mod column;
 pub mod dataset;
 pub mod normalize;
+pub mod synth;
 
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
 pub use normalize::Normalize;
