@@ -7,10 +7,14 @@ compile_error!(
     "setrank's files are little-endian and mapped as they are: big-endian machines are not supported"
 );
 
+pub mod config;
 pub mod data;
 pub mod error;
 pub mod eval;
 pub mod files;
+pub mod model;
+pub mod ops;
 pub mod rng;
+pub mod train;
 
 pub use error::{Error, Result};

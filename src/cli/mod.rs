@@ -12,6 +12,7 @@ mod import;
 mod info;
 mod logger;
 mod rank;
+mod source;
 mod split;
 mod synth;
 mod train;

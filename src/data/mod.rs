@@ -5,7 +5,10 @@
 
 pub mod column;
 pub mod dataset;
+pub mod initial;
+pub mod letor;
 pub mod normalize;
+pub mod store;
 pub mod synth;
 
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};

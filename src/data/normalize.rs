@@ -120,9 +120,6 @@ impl Normalize {
             ("fill", self.fill.len(), false),
             ("indicators", self.indicators.len(), false),
         ] {
-            if none && name != "indicators" && length > 0 {
-                return fail(format!("`{name}` has no meaning with the kind `none`"));
-            }
             if length != num_features && (required || length > 0) {
                 return fail(format!("`{name}` has {length} values for {num_features} features"));
             }
@@ -137,9 +134,6 @@ impl Normalize {
             return fail(format!("`fill[{index}]` is not finite"));
         }
         match self.clip {
-            Some(_) if matches!(self.kind, Kind::None | Kind::MinMax) => {
-                fail("`clip` belongs to the z-scores: `none` cuts nothing off, `minmax` at 0 and 1".into())
-            }
             Some(clip) if !(clip.is_finite() && clip > 0.0) => {
                 fail(format!("`clip` must be a positive number, not {clip}"))
             }
@@ -446,8 +440,6 @@ mod tests {
         refuse(|n| n.center[0] = f64::NAN, "`center[0]`");
         refuse(|n| n.fill[0] = f32::INFINITY, "`fill[0]`");
         refuse(|n| n.clip = Some(0.0), "`clip` must be");
-        refuse(|n| n.kind = Kind::MinMax, "`clip` belongs");
-        refuse(|n| n.kind = Kind::None, "`center` has no meaning");
         assert!(serde_json::from_str::<Normalize>(r#"{"kind": "zscore", "centre": [0]}"#).is_err());
         assert!(serde_json::from_str::<Normalize>(r#"{"kind": "rank"}"#).is_err());
         assert_eq!(serde_json::from_str::<Normalize>("{}").unwrap(), Normalize::default());

@@ -1,0 +1,464 @@
+//! Lines of LETOR text, parsed into a [`Chunk`].
+
+use super::number::{Flaw, byte, ends_token, scan};
+use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
+
+/// One feature as the text gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Raw index.
+    pub index: u32,
+    /// Value, missing = NaN.
+    pub value: f32,
+}
+
+/// Neighbouring documents of one query.
+#[derive(Debug)]
+pub struct Run {
+    pub id: String,
+    pub documents: u64,
+    pub first_line: u64,
+    pub last_line: u64,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug)]
+pub struct LineError {
+    /// Number of the line inside the chunk, from 0.
+    pub line: u64,
+    pub token: String,
+    pub reason: String,
+}
+
+/// The place of a token.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Number of the line inside the chunk, from 0.
+    pub line: u64,
+    pub token: String,
+}
+
+/// Everything a piece of text holds, up to its end or its first error.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// Number of lines.
+    pub lines: u64,
+    /// Queries in order; empty where set sizes come from a companion file.
+    pub runs: Vec<Run>,
+    /// Whether the documents have labels; `None` without documents.
+    pub labelled: Option<bool>,
+    /// Where the first document begins.
+    pub first_document: Option<Place>,
+    /// One a document where they have labels.
+    pub labels: Vec<f32>,
+    /// Ids of all documents, one after the other.
+    pub ids: String,
+    /// Where the id of each document ends.
+    pub id_ends: Vec<usize>,
+    /// Features of all documents; ascending indices inside a document.
+    pub entries: Vec<Entry>,
+    /// Where the features of each document end.
+    pub entry_ends: Vec<usize>,
+    /// The least index.
+    pub least: Option<u32>,
+    /// The largest index.
+    pub largest: Option<u32>,
+    /// The first index 0, where the base is still to be found.
+    pub zero: Option<Place>,
+    /// The first index that equals the declared width, where the base is still to be found.
+    pub at_width: Option<Place>,
+    /// Number of values that a later one of the same document and index replaced.
+    pub duplicates: u64,
+    /// The line of the first of them.
+    pub first_duplicate: Option<u64>,
+    /// The error that ended the parsing.
+    pub error: Option<LineError>,
+}
+
+impl Chunk {
+    /// Parses `text`, which holds whole lines.
+    pub fn parse(text: &[u8], options: &LetorOptions) -> Chunk {
+        let mut parser = Parser {
+            text,
+            at: 0,
+            bounds: Bounds::new(options),
+            labels: options.labels,
+            sized: !options.query_sizes.is_empty(),
+            label_offset: options.label_offset,
+            chunk: Chunk::default(),
+        };
+        while parser.at < text.len() {
+            if let Err(error) = parser.line() {
+                parser.chunk.drop_unfinished_document();
+                parser.chunk.error = Some(error);
+                break;
+            }
+            parser.chunk.lines += 1;
+        }
+        parser.chunk
+    }
+
+    /// Number of documents.
+    pub fn documents(&self) -> usize {
+        self.entry_ends.len()
+    }
+
+    fn drop_unfinished_document(&mut self) {
+        self.entries.truncate(self.entry_ends.last().copied().unwrap_or(0));
+        self.ids.truncate(self.id_ends.last().copied().unwrap_or(0));
+    }
+}
+
+/// Which indices may occur.
+struct Bounds {
+    base: IndexBase,
+    width: Option<u32>,
+    /// Indices from here …
+    least: u32,
+    /// … to here need no closer look.
+    largest: u32,
+}
+
+impl Bounds {
+    fn new(options: &LetorOptions) -> Self {
+        let width = options.features;
+        let (least, largest) = match (options.index_base, width) {
+            (IndexBase::Zero, None) => (0, MAX_INDEX),
+            (_, None) => (1, MAX_INDEX),
+            (IndexBase::One, Some(width)) => (1, width),
+            // Under `auto` the index that equals the width is legal in a 1-based file only: look closer.
+            (IndexBase::Zero, Some(width)) => (0, width - 1),
+            (IndexBase::Auto, Some(width)) => (1, width - 1),
+        };
+        Bounds { base: options.index_base, width, least, largest }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    bounds: Bounds,
+    labels: Labels,
+    sized: bool,
+    label_offset: f32,
+    chunk: Chunk,
+}
+
+impl<'a> Parser<'a> {
+    #[inline(always)]
+    fn peek(&self) -> u8 {
+        byte(self.text, self.at)
+    }
+
+    #[inline(always)]
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), b' ' | b'\t' | b'\r') {
+            self.at += 1;
+        }
+    }
+
+    /// The token that starts at `start`.
+    fn token(&self, start: usize) -> &'a [u8] {
+        let text: &'a [u8] = self.text;
+        let length = text[start..].iter().position(|&b| ends_token(b)).unwrap_or(text.len() - start);
+        &text[start..start + length]
+    }
+
+    #[cold]
+    fn error(&self, start: usize, reason: impl Into<String>) -> LineError {
+        LineError { line: self.chunk.lines, token: shorten(self.token(start)), reason: reason.into() }
+    }
+
+    #[cold]
+    fn place(&self, start: usize) -> Place {
+        Place { line: self.chunk.lines, token: shorten(self.token(start)) }
+    }
+
+    /// Parses a line with its end.
+    fn line(&mut self) -> Result<(), LineError> {
+        self.skip_blanks();
+        match self.peek() {
+            b'\n' => {}
+            b'#' => self.skip_line(),
+            _ => self.document()?,
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Goes to the end of the line.
+    fn skip_line(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+    }
+
+    fn document(&mut self) -> Result<(), LineError> {
+        let start = self.at;
+        let label = self.label()?;
+        let labelled = label.is_some();
+        if *self.chunk.labelled.get_or_insert(labelled) != labelled {
+            return Err(self.error(start, mixed_labels(labelled)));
+        }
+        if self.chunk.first_document.is_none() {
+            self.chunk.first_document = Some(self.place(start));
+        }
+        let id = if self.sized { None } else { Some(self.query_id()?) };
+        self.features()?;
+        if self.peek() == b'#' {
+            self.document_id()?;
+            self.skip_line();
+        }
+        // Only now: a document with an error leaves nothing behind.
+        self.chunk.labels.extend(label);
+        self.chunk.id_ends.push(self.chunk.ids.len());
+        self.chunk.entry_ends.push(self.chunk.entries.len());
+        if let Some(id) = id {
+            self.extend_run(id);
+        }
+        Ok(())
+    }
+
+    /// The label and the blanks after it; `None` where the line begins without one.
+    fn label(&mut self) -> Result<Option<f32>, LineError> {
+        let start = self.at;
+        let token = self.token(start);
+        if token.contains(&b':') {
+            return match self.labels {
+                Labels::Required => {
+                    Err(self.error(start, "a line begins with a label: a number before anything else"))
+                }
+                Labels::Optional if self.sized || token.starts_with(b"qid:") => Ok(None),
+                Labels::Optional => {
+                    Err(self.error(start, "a line begins with a label and `qid:`, or with `qid:` alone"))
+                }
+            };
+        }
+        let (value, end) = scan(self.text, start).map_err(|flaw| match flaw {
+            Flaw::NotANumber => self.error(start, "the label is not a number"),
+            Flaw::BeyondF32 => self.error(start, "the label is beyond the range of a 32-bit float"),
+        })?;
+        if value.is_nan() {
+            return Err(self.error(start, "the label is missing: an unjudged document has a negative label"));
+        }
+        let label = value + self.label_offset;
+        if !label.is_finite() {
+            return Err(self.error(start, "label and offset are beyond the range of a 32-bit float"));
+        }
+        self.at = end;
+        self.skip_blanks();
+        Ok(Some(label))
+    }
+
+    /// The `qid:` token.
+    fn query_id(&mut self) -> Result<&'a str, LineError> {
+        let start = self.at;
+        let Some(id) = self.token(start).strip_prefix(b"qid:") else {
+            return Err(self.error(
+                start,
+                "no `qid:` after the label; where set sizes stand in a file of their own, name it with \
+                 --query-sizes FILE",
+            ));
+        };
+        if id.is_empty() {
+            return Err(self.error(start, "the query id is empty"));
+        }
+        let Ok(id) = std::str::from_utf8(id) else {
+            return Err(self.error(start, "the query id is not valid UTF-8"));
+        };
+        self.at = start + "qid:".len() + id.len();
+        Ok(id)
+    }
+
+    /// All `index:value` pairs of the line.
+    fn features(&mut self) -> Result<(), LineError> {
+        let first = self.chunk.entries.len();
+        let mut previous = None;
+        let mut ascending = true;
+        loop {
+            self.skip_blanks();
+            let start = self.at;
+            match self.peek() {
+                b'\n' | b'#' => break,
+                _ => {}
+            }
+            let mut index = 0u32;
+            loop {
+                let digit = self.peek().wrapping_sub(b'0');
+                if digit > 9 {
+                    break;
+                }
+                // Beyond the largest index more digits make no difference.
+                if index <= MAX_INDEX {
+                    index = index * 10 + u32::from(digit);
+                }
+                self.at += 1;
+            }
+            if self.at == start || self.peek() != b':' {
+                return Err(self.no_pair(start));
+            }
+            let (value, end) = match scan(self.text, self.at + 1) {
+                Ok(scanned) => scanned,
+                Err(flaw) => return Err(self.no_value(start, flaw)),
+            };
+            if index < self.bounds.least || index > self.bounds.largest {
+                self.unusual_index(start, index)?;
+            }
+            self.at = end;
+            ascending &= previous < Some(index);
+            previous = Some(index);
+            self.chunk.entries.push(Entry { index, value });
+        }
+        if !ascending && self.chunk.entries.len() > first {
+            self.sort_entries(first);
+        }
+        if let [least, .., largest] | [least @ largest] = &self.chunk.entries[first..] {
+            let (least, largest) = (least.index, largest.index);
+            self.chunk.least = Some(self.chunk.least.map_or(least, |seen| seen.min(least)));
+            self.chunk.largest = self.chunk.largest.max(Some(largest));
+        }
+        Ok(())
+    }
+
+    /// An index outside of the common range: 0, the declared width, or an error.
+    #[cold]
+    fn unusual_index(&mut self, start: usize, index: u32) -> Result<(), LineError> {
+        if index > MAX_INDEX {
+            return Err(self.error(start, format!("a feature index may be {MAX_INDEX} at most")));
+        }
+        if index == 0 {
+            if self.bounds.base == IndexBase::One {
+                return Err(self.error(start, "index 0, but the features are counted from 1"));
+            }
+            if self.chunk.zero.is_none() {
+                self.chunk.zero = Some(self.place(start));
+            }
+            return Ok(());
+        }
+        match self.bounds.width {
+            Some(width) if self.bounds.base == IndexBase::Auto && index == width => {
+                if self.chunk.at_width.is_none() {
+                    self.chunk.at_width = Some(self.place(start));
+                }
+                Ok(())
+            }
+            Some(width) => {
+                let base = if self.bounds.base == IndexBase::Zero { ", counted from 0" } else { "" };
+                Err(self.error(start, format!("index {index} is beyond the declared {width} features{base}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn no_pair(&self, start: usize) -> LineError {
+        let token = self.token(start);
+        if token.starts_with(b"qid:") {
+            let reason = if self.sized {
+                "the text has query ids: leave --query-sizes out"
+            } else {
+                "`qid:` stands once, right after the label"
+            };
+            return self.error(start, reason);
+        }
+        match token.iter().position(|&b| b == b':') {
+            None => self.error(start, "expected a pair index:value"),
+            Some(_) => self.error(start, "a feature index is a whole number, counted from 0 or 1"),
+        }
+    }
+
+    #[cold]
+    fn no_value(&self, start: usize, flaw: Flaw) -> LineError {
+        let token = self.token(start);
+        if token.ends_with(b":") && token.iter().filter(|&&b| b == b':').count() == 1 {
+            return self.error(start, "no value after the colon (a missing value is left out or NULL)");
+        }
+        match flaw {
+            Flaw::NotANumber => self.error(start, "the value is not a number"),
+            Flaw::BeyondF32 => self.error(
+                start,
+                "the value is beyond the range of a 32-bit float (only magnitudes from 1e300 on mean missing)",
+            ),
+        }
+    }
+
+    /// Sorts the features of a document from entry number `first` on; of several with one index the last stays.
+    #[cold]
+    fn sort_entries(&mut self, first: usize) {
+        let entries = &mut self.chunk.entries;
+        entries[first..].sort_by_key(|entry| entry.index);
+        let before = entries.len();
+        let mut kept = first;
+        for next in first + 1..before {
+            if entries[next].index != entries[kept].index {
+                kept += 1;
+            }
+            entries[kept] = entries[next];
+        }
+        entries.truncate(kept + 1);
+        if before > entries.len() {
+            self.chunk.duplicates += (before - entries.len()) as u64;
+            self.chunk.first_duplicate.get_or_insert(self.chunk.lines);
+        }
+    }
+
+    /// The id in a comment `#docid = ID …`, appended to the chunk's ids.
+    fn document_id(&mut self) -> Result<(), LineError> {
+        self.at += 1;
+        self.skip_blanks();
+        if !self.text[self.at..].starts_with(b"docid") {
+            return Ok(());
+        }
+        self.at += "docid".len();
+        self.skip_blanks();
+        if self.peek() != b'=' {
+            return Ok(());
+        }
+        self.at += 1;
+        self.skip_blanks();
+        let rest = &self.text[self.at..];
+        let length =
+            rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).unwrap_or(rest.len());
+        let Ok(id) = std::str::from_utf8(&rest[..length]) else {
+            return Err(self.error(self.at, "the document id is not valid UTF-8"));
+        };
+        self.chunk.ids.push_str(id);
+        Ok(())
+    }
+
+    fn extend_run(&mut self, id: &str) {
+        let line = self.chunk.lines;
+        match self.chunk.runs.last_mut() {
+            Some(run) if run.id == id => {
+                run.documents += 1;
+                run.last_line = line;
+            }
+            _ => self.chunk.runs.push(Run {
+                id: id.to_owned(),
+                documents: 1,
+                first_line: line,
+                last_line: line,
+            }),
+        }
+    }
+}
+
+/// Says that some lines have labels and others not; `labelled`: whether the line at hand has one.
+pub fn mixed_labels(labelled: bool) -> &'static str {
+    if labelled {
+        "this line has a label, but the lines before have none"
+    } else {
+        "this line has no label, but the lines before have one"
+    }
+}
+
+/// A token as an error shows it.
+fn shorten(token: &[u8]) -> String {
+    const LONGEST: usize = 60;
+    let text = String::from_utf8_lossy(&token[..token.len().min(4 * LONGEST)]);
+    let mut shown: String =
+        text.chars().take(LONGEST).map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
+    if shown.len() < token.len() && text.chars().count() > LONGEST {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,339 @@
+//! [`ParamLayout`], the only table of parameters: names, shapes, places and initial values.
+//!
+//! Parameters, gradients and moments are one flat array each; initialisation, optimiser, checkpoint and tests
+//! iterate over the table, and the model reads through the [`Slot`]s that stand in its typed tree.
+
+use std::ops::Range;
+
+use crate::config::{Encoder, Input, ModelConfig};
+use crate::ops::Scalar;
+use crate::ops::layer_norm::Norm;
+use crate::ops::linear::{WeightGradients, Weights};
+use crate::rng::{Rng, Stream};
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// 0.
+    Zeros,
+    /// 1.
+    Ones,
+    /// Uniform within ±√(6/(in + out)) (Glorot).
+    Glorot,
+    /// Uniform in [−1, 1).
+    Symmetric,
+    /// Normal with this standard deviation.
+    Normal(f64),
+}
+
+/// One parameter of the model.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Its name in a checkpoint.
+    pub name: String,
+    /// `[out, in]` of a matrix, `[size]` of a vector.
+    pub shape: Vec<usize>,
+    /// Where it begins in the flat array.
+    pub offset: usize,
+    /// How it starts.
+    pub init: Init,
+}
+
+impl Parameter {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its range in the flat array.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// A place in the flat array, typed by what stands there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot(Range<usize>);
+
+impl Slot {
+    /// The values of this slot.
+    pub fn of<'a, T>(&self, flat: &'a [T]) -> &'a [T] {
+        &flat[self.0.clone()]
+    }
+
+    /// The values of this slot, to be written.
+    pub fn of_mut<'a, T>(&self, flat: &'a mut [T]) -> &'a mut [T] {
+        &mut flat[self.0.clone()]
+    }
+}
+
+/// Weight `[out, in]` and the bias `[out]` right behind it.
+#[derive(Clone, Debug)]
+pub struct LinearSlots {
+    weight: Slot,
+    bias: Slot,
+}
+
+impl LinearSlots {
+    /// The layer's weights.
+    pub fn of<'a, T>(&self, flat: &'a [T]) -> Weights<'a, T> {
+        Weights { weight: self.weight.of(flat), bias: self.bias.of(flat) }
+    }
+
+    /// The layer's gradients.
+    pub fn of_mut<'a, T>(&self, flat: &'a mut [T]) -> WeightGradients<'a, T> {
+        let (before, bias) = flat.split_at_mut(self.bias.0.start);
+        WeightGradients { weight: self.weight.of_mut(before), bias: &mut bias[..self.bias.0.len()] }
+    }
+}
+
+/// γ `[C]` and β `[C]` right behind it.
+#[derive(Clone, Debug)]
+pub struct NormSlots {
+    weight: Slot,
+    bias: Slot,
+}
+
+impl NormSlots {
+    /// The norm's parameters.
+    pub fn of<'a, T>(&self, flat: &'a [T], eps: f64) -> Norm<'a, T> {
+        Norm { weight: self.weight.of(flat), bias: self.bias.of(flat), eps }
+    }
+
+    /// The gradients of γ and β.
+    pub fn of_mut<'a, T>(&self, flat: &'a mut [T]) -> (&'a mut [T], &'a mut [T]) {
+        let (before, bias) = flat.split_at_mut(self.bias.0.start);
+        (self.weight.of_mut(before), &mut bias[..self.bias.0.len()])
+    }
+}
+
+/// Projections to q, k and v. The three weights stand one after the other, then the three biases, so that any
+/// run of them is one linear layer.
+#[derive(Clone, Debug)]
+pub struct ProjectionSlots {
+    /// q, k, v as one layer `[3C, C]`.
+    pub qkv: LinearSlots,
+    /// q alone `[C, C]`.
+    pub q: LinearSlots,
+    /// k and v as one layer `[2C, C]`.
+    pub kv: LinearSlots,
+}
+
+/// A feed-forward network and the LayerNorm behind it.
+#[derive(Clone, Debug)]
+pub struct FfnSlots {
+    /// `[G, C]`
+    pub fc1: LinearSlots,
+    /// `[C, G]`
+    pub fc2: LinearSlots,
+    /// LayerNorm of network + residual.
+    pub norm: NormSlots,
+}
+
+/// One multi-head attention block.
+#[derive(Clone, Debug)]
+pub struct MabSlots {
+    /// q, k and v.
+    pub projections: ProjectionSlots,
+    /// LayerNorm of attention + residual.
+    pub norm: NormSlots,
+    /// Absent in blocks whose network stands outside (`inner_ffn = false`).
+    pub ffn: Option<FfnSlots>,
+}
+
+/// One block of the encoder.
+#[derive(Clone, Debug)]
+pub enum BlockSlots {
+    /// MAB(X, X)
+    Msab(MabSlots),
+    /// MAB(X, MAB(I, X)), perhaps with one network behind.
+    Imsab {
+        /// I `[M, C]`
+        inducing: Slot,
+        /// MAB(I, X)
+        induce: MabSlots,
+        /// MAB(X, ·)
+        attend: MabSlots,
+        /// The network where `inner_ffn = false`.
+        ffn: Option<FfnSlots>,
+    },
+}
+
+/// The input layer.
+#[derive(Clone, Debug)]
+pub enum InputSlots {
+    /// `[C, F]`
+    Linear(LinearSlots),
+    /// Radial basis functions.
+    Rbf {
+        /// μ `[F, K]`
+        centers: Slot,
+        /// `[4C, F·K]`
+        fc1: LinearSlots,
+        /// Over 4C.
+        norm1: NormSlots,
+        /// `[C, 4C]`
+        fc2: LinearSlots,
+        /// Over C.
+        norm2: NormSlots,
+    },
+}
+
+/// All parameters of a model: the flat table and the typed tree.
+#[derive(Clone, Debug)]
+pub struct ParamLayout {
+    parameters: Vec<Parameter>,
+    len: usize,
+    /// The input layer.
+    pub input: InputSlots,
+    /// One table `[n_max, C]` a ranking.
+    pub ordinals: Vec<Slot>,
+    /// The encoder's blocks.
+    pub blocks: Vec<BlockSlots>,
+    /// `[1, C]`
+    pub score: LinearSlots,
+}
+
+impl ParamLayout {
+    /// The parameters of the model that `config` describes.
+    pub fn new(config: &ModelConfig) -> Self {
+        let (c, g) = (config.hidden_size, config.ffn_size);
+        let mut table = Table { parameters: Vec::new(), len: 0 };
+        let features = config.input_size();
+        let input = match config.input {
+            Input::Linear => InputSlots::Linear(table.linear("input", c, features)),
+            Input::Rbf => InputSlots::Rbf {
+                centers: table.add("input.centers", &[features, config.rbf_centers], Init::Symmetric),
+                fc1: table.linear("input.fc1", 4 * c, features * config.rbf_centers),
+                norm1: table.norm("input.norm1", 4 * c),
+                fc2: table.linear("input.fc2", c, 4 * c),
+                norm2: table.norm("input.norm2", c),
+            },
+        };
+        let n_max = config.ordinal.map_or(0, |ordinal| ordinal.n_max);
+        let ordinals = (0..config.num_rankings())
+            .map(|ranking| table.add(format!("ordinal.{ranking}.weight"), &[n_max, c], Init::Normal(0.1)))
+            .collect();
+        let blocks = (0..config.num_blocks)
+            .map(|t| {
+                let name = format!("blocks.{t}");
+                match config.encoder {
+                    Encoder::Msab => BlockSlots::Msab(table.mab(&name, c, Some(g))),
+                    Encoder::Imsab => {
+                        let inner = config.inner_ffn.then_some(g);
+                        BlockSlots::Imsab {
+                            inducing: table.add(
+                                format!("{name}.inducing"),
+                                &[config.num_inducing, c],
+                                Init::Normal(0.1),
+                            ),
+                            induce: table.mab(&format!("{name}.induce"), c, inner),
+                            attend: table.mab(&format!("{name}.attend"), c, inner),
+                            ffn: (!config.inner_ffn).then(|| table.ffn(&name, c, g)),
+                        }
+                    }
+                }
+            })
+            .collect();
+        let score = table.linear("score", 1, c);
+        ParamLayout { parameters: table.parameters, len: table.len, input, ordinals, blocks, score }
+    }
+
+    /// Every parameter, in the order of the flat array.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Number of values of all parameters.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no parameter.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Initial parameters under `seed`; each parameter draws from a sequence of its own.
+    pub fn init<T: Scalar>(&self, seed: u64) -> Vec<T> {
+        let mut flat = vec![T::ZERO; self.len];
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            let mut rng = Rng::new(seed, Stream::Init, index as u64);
+            let limit = (6.0 / parameter.shape.iter().sum::<usize>() as f64).sqrt();
+            for value in &mut flat[parameter.range()] {
+                *value = T::from_f64(match parameter.init {
+                    Init::Zeros => 0.0,
+                    Init::Ones => 1.0,
+                    Init::Glorot => limit * (2.0 * rng.uniform() - 1.0),
+                    Init::Symmetric => 2.0 * rng.uniform() - 1.0,
+                    Init::Normal(std) => std * rng.normal(),
+                });
+            }
+        }
+        flat
+    }
+}
+
+/// The table while it is being laid out.
+struct Table {
+    parameters: Vec<Parameter>,
+    len: usize,
+}
+
+impl Table {
+    fn add(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> Slot {
+        let parameter = Parameter { name: name.into(), shape: shape.to_vec(), offset: self.len, init };
+        let slot = Slot(parameter.range());
+        self.len = slot.0.end;
+        self.parameters.push(parameter);
+        slot
+    }
+
+    fn linear(&mut self, name: &str, outputs: usize, inputs: usize) -> LinearSlots {
+        LinearSlots {
+            weight: self.add(format!("{name}.weight"), &[outputs, inputs], Init::Glorot),
+            bias: self.add(format!("{name}.bias"), &[outputs], Init::Zeros),
+        }
+    }
+
+    fn norm(&mut self, name: &str, width: usize) -> NormSlots {
+        NormSlots {
+            weight: self.add(format!("{name}.weight"), &[width], Init::Ones),
+            bias: self.add(format!("{name}.bias"), &[width], Init::Zeros),
+        }
+    }
+
+    fn projections(&mut self, name: &str, c: usize) -> ProjectionSlots {
+        let [q, k, v] =
+            ["q", "k", "v"].map(|part| self.add(format!("{name}.{part}.weight"), &[c, c], Init::Glorot));
+        let [q_bias, k_bias, v_bias] =
+            ["q", "k", "v"].map(|part| self.add(format!("{name}.{part}.bias"), &[c], Init::Zeros));
+        let run = |first: &Slot, last: &Slot| Slot(first.0.start..last.0.end);
+        ProjectionSlots {
+            qkv: LinearSlots { weight: run(&q, &v), bias: run(&q_bias, &v_bias) },
+            kv: LinearSlots { weight: run(&k, &v), bias: run(&k_bias, &v_bias) },
+            q: LinearSlots { weight: q, bias: q_bias },
+        }
+    }
+
+    fn ffn(&mut self, name: &str, c: usize, g: usize) -> FfnSlots {
+        FfnSlots {
+            fc1: self.linear(&format!("{name}.ffn.fc1"), g, c),
+            fc2: self.linear(&format!("{name}.ffn.fc2"), c, g),
+            norm: self.norm(&format!("{name}.norm2"), c),
+        }
+    }
+
+    fn mab(&mut self, name: &str, c: usize, ffn: Option<usize>) -> MabSlots {
+        MabSlots {
+            projections: self.projections(&format!("{name}.attention"), c),
+            norm: self.norm(&format!("{name}.norm1"), c),
+            ffn: ffn.map(|g| self.ffn(name, c, g)),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! SetRank: the table of its parameters, and its forward and backward pass over a ragged batch.
+
+pub mod block;
+pub mod embedding;
+pub mod layout;
+pub mod mab;
+pub mod setrank;
+
+pub use layout::{ParamLayout, Parameter};
+pub use setrank::{Inputs, SetRank, Workspace};

@@ -1,0 +1,241 @@
+//! The schedule: embed → blocks → scores, and its mirror.
+
+use super::block::{self, BatchSets, BlockActivations, BlockDropout, BlockGradients};
+use super::embedding::{self, EmbeddingActivations};
+use super::layout::ParamLayout;
+use super::mab::{BlockShape, Scratch};
+use crate::Result;
+use crate::config::{ModelConfig, OrdinalAt};
+use crate::ops::attention::Heads;
+use crate::ops::dropout::Dropout;
+use crate::ops::gemm::Write;
+use crate::ops::linear::{self, Activation};
+use crate::ops::{Scalar, embed};
+
+/// The model without its parameters: what is computed, and the table of what it is computed with.
+#[derive(Clone, Debug)]
+pub struct SetRank {
+    config: ModelConfig,
+    layout: ParamLayout,
+}
+
+/// What the model reads of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a, T> {
+    /// Normalised features `[N, F]`, indicators of missing values included.
+    pub features: &'a [T],
+    /// Where each set begins and the last ends, `[B + 1]`.
+    pub offsets: &'a [usize],
+    /// For each initial ranking the row of its ordinal table for each document `[R][N]`; −1 = none.
+    pub ordinals: &'a [Vec<i32>],
+}
+
+/// Numbers the step for dropout; evaluation has none.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainingStep {
+    /// The run's seed.
+    pub seed: u64,
+    /// The optimiser step.
+    pub step: u64,
+}
+
+/// All buffers of a forward and backward pass, reused from batch to batch.
+#[derive(Clone, Debug, Default)]
+pub struct Workspace<T> {
+    scores: Vec<T>,
+    /// Input of each block and output of the last; two in turn where no backward follows.
+    hidden: Vec<Vec<T>>,
+    embedding: EmbeddingActivations<T>,
+    blocks: Vec<BlockActivations<T>>,
+    block_gradients: BlockGradients<T>,
+    inducing_offsets: Vec<usize>,
+    d_hidden: Vec<T>,
+    scratch: Scratch<T>,
+}
+
+impl<T> Workspace<T> {
+    /// Scores `[N]` of the last forward pass.
+    pub fn scores(&self) -> &[T] {
+        &self.scores
+    }
+}
+
+/// Whether forward keeps what backward needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// One block's buffers serve all blocks.
+    Nothing,
+    /// Backward may follow.
+    ForBackward,
+}
+
+impl SetRank {
+    /// The model that `config` describes.
+    pub fn new(config: ModelConfig) -> Result<Self> {
+        config.validate()?;
+        let layout = ParamLayout::new(&config);
+        Ok(SetRank { config, layout })
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Its table of parameters.
+    pub fn layout(&self) -> &ParamLayout {
+        &self.layout
+    }
+
+    /// Scores `[N]` of the batch's documents, left in `workspace`.
+    ///
+    /// `params` is laid out as [`ParamLayout`] says; every set has at least one document.
+    pub fn forward<T: Scalar>(
+        &self,
+        workspace: &mut Workspace<T>,
+        params: &[T],
+        inputs: Inputs<'_, T>,
+        keep: Keep,
+        training: Option<TrainingStep>,
+    ) {
+        let blocks = self.layout.blocks.len();
+        let (saved, rows) = match keep {
+            Keep::Nothing => (blocks.min(1), 2),
+            Keep::ForBackward => (blocks, blocks + 1),
+        };
+        workspace.blocks.resize_with(saved, BlockActivations::default);
+        workspace.hidden.resize_with(rows, Vec::new);
+        self.place_inducing(workspace, inputs.offsets);
+
+        let mut x = std::mem::take(&mut workspace.hidden[0]);
+        embedding::forward(
+            &mut x,
+            &mut workspace.embedding,
+            inputs.features,
+            self.config.input_size(),
+            &self.layout.input,
+            params,
+            self.config.layer_norm_eps,
+        );
+        if self.ordinal_at(OrdinalAt::Input) {
+            self.add_ordinals(&mut x, params, inputs.ordinals);
+        }
+        workspace.hidden[0] = x;
+        for (t, slots) in self.layout.blocks.iter().enumerate() {
+            let (from, to) = (t % rows, (t + 1) % rows);
+            if self.ordinal_at(OrdinalAt::EveryBlock) {
+                self.add_ordinals(&mut workspace.hidden[from], params, inputs.ordinals);
+            }
+            let mut out = std::mem::take(&mut workspace.hidden[to]);
+            block::forward(
+                &mut out,
+                &mut workspace.blocks[t % saved],
+                &mut workspace.scratch,
+                &workspace.hidden[from],
+                BatchSets { documents: inputs.offsets, inducing: &workspace.inducing_offsets },
+                slots,
+                params,
+                self.block_shape(),
+                self.dropout(t, training),
+            );
+            workspace.hidden[to] = out;
+        }
+        let last = &workspace.hidden[blocks % rows];
+        workspace.scores.resize(last.len() / self.config.hidden_size, T::ZERO);
+        linear::forward(&mut workspace.scores, last, self.layout.score.of(params), Activation::Identity);
+    }
+
+    /// gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) on the same
+    /// inputs with [`Keep::ForBackward`].
+    pub fn backward<T: Scalar>(
+        &self,
+        workspace: &mut Workspace<T>,
+        params: &[T],
+        gradients: &mut [T],
+        inputs: Inputs<'_, T>,
+        d_scores: &[T],
+        training: Option<TrainingStep>,
+    ) {
+        let blocks = self.layout.blocks.len();
+        let Workspace {
+            hidden,
+            embedding,
+            blocks: saved,
+            block_gradients,
+            inducing_offsets,
+            d_hidden,
+            scratch,
+            ..
+        } = workspace;
+        linear::backward_weights(self.layout.score.of_mut(gradients), d_scores, &hidden[blocks]);
+        d_hidden.resize(hidden[blocks].len(), T::ZERO);
+        linear::backward_input(d_hidden, Write::Set, d_scores, self.layout.score.of(params));
+        for (t, slots) in self.layout.blocks.iter().enumerate().rev() {
+            block::backward(
+                d_hidden,
+                &saved[t],
+                block_gradients,
+                scratch,
+                &hidden[t],
+                BatchSets { documents: inputs.offsets, inducing: inducing_offsets },
+                slots,
+                params,
+                gradients,
+                self.block_shape(),
+                self.dropout(t, training),
+            );
+            if self.ordinal_at(OrdinalAt::EveryBlock) {
+                self.add_ordinal_gradients(gradients, d_hidden, inputs.ordinals);
+            }
+        }
+        if self.ordinal_at(OrdinalAt::Input) {
+            self.add_ordinal_gradients(gradients, d_hidden, inputs.ordinals);
+        }
+        embedding::backward(
+            d_hidden,
+            embedding,
+            inputs.features,
+            self.config.input_size(),
+            &self.layout.input,
+            params,
+            gradients,
+            self.config.layer_norm_eps,
+        );
+    }
+
+    fn block_shape(&self) -> BlockShape {
+        BlockShape {
+            heads: Heads { count: self.config.num_heads, width: self.config.head_size() },
+            qkv_relu: self.config.qkv_relu,
+            eps: self.config.layer_norm_eps,
+        }
+    }
+
+    fn dropout(&self, block: usize, training: Option<TrainingStep>) -> BlockDropout {
+        [0, 1].map(|attention| {
+            let step = training?;
+            Dropout::new(self.config.dropout, step.seed, step.step, 2 * block + attention)
+        })
+    }
+
+    fn ordinal_at(&self, place: OrdinalAt) -> bool {
+        self.config.ordinal.is_some_and(|ordinal| ordinal.at == place)
+    }
+
+    fn add_ordinals<T: Scalar>(&self, x: &mut [T], params: &[T], ordinals: &[Vec<i32>]) {
+        for (table, indices) in self.layout.ordinals.iter().zip(ordinals) {
+            embed::forward(x, table.of(params), indices, self.config.hidden_size);
+        }
+    }
+
+    fn add_ordinal_gradients<T: Scalar>(&self, gradients: &mut [T], dx: &[T], ordinals: &[Vec<i32>]) {
+        for (table, indices) in self.layout.ordinals.iter().zip(ordinals) {
+            embed::backward(table.of_mut(gradients), dx, indices, self.config.hidden_size);
+        }
+    }
+
+    fn place_inducing<T>(&self, workspace: &mut Workspace<T>, offsets: &[usize]) {
+        workspace.inducing_offsets.clear();
+        workspace.inducing_offsets.extend((0..offsets.len()).map(|set| set * self.config.num_inducing));
+    }
+}

@@ -1,0 +1,21 @@
+//! The model's operations on the CPU: one file a family, forward and backward side by side.
+//!
+//! Every operation is generic over [`Scalar`]: f32 is the product, f64 the oracle that the f32 path, the
+//! kernels and the gradient checks are held against. Matrices are row-major slices; a batch is ragged: its
+//! documents are rows, and `offsets [B + 1]` say where each set begins.
+//!
+//! Results do not depend on the number of threads: work is cut into pieces of a fixed size, each piece is
+//! computed by one thread in a fixed order, and pieces are combined in order.
+
+pub mod attention;
+pub mod dropout;
+pub mod embed;
+pub mod gemm;
+pub mod layer_norm;
+pub mod linear;
+pub mod loss;
+pub mod rbf;
+pub mod reduce;
+pub mod scalar;
+
+pub use scalar::Scalar;

@@ -1,0 +1,145 @@
+//! A model on disk: a folder with `model.safetensors` (float32 master weights) and `config.json`, enough to score
+//! raw feature rows with nothing else.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::config::{FORMAT_VERSION, ModelConfig};
+use crate::files::write_atomically;
+use crate::model::{Parameter, SetRank};
+use crate::{Error, Result};
+
+/// File name of the weights in a model folder.
+pub const WEIGHTS: &str = "model.safetensors";
+/// File name of the configuration in a model folder.
+pub const CONFIG: &str = "config.json";
+
+/// A model and its parameters.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The model.
+    pub model: SetRank,
+    /// Its parameters, laid out as the model's [`ParamLayout`](crate::model::ParamLayout) says.
+    pub parameters: Vec<f32>,
+}
+
+impl Checkpoint {
+    /// Reads the model in `folder`.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let model = SetRank::new(load_config(folder)?)
+            .map_err(|e| Error::damaged(folder.join(CONFIG), e.to_string()))?;
+        let path = folder.join(WEIGHTS);
+        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
+        let tensors = parse(&path, &bytes)?;
+        let layout = model.layout();
+        let mut parameters = vec![0.0; layout.len()];
+        for parameter in layout.parameters() {
+            read_tensor(
+                &path,
+                &tensors,
+                &parameter.name,
+                &parameter.shape,
+                &mut parameters[parameter.range()],
+            )?;
+        }
+        let known: std::collections::HashSet<&str> =
+            layout.parameters().iter().map(|p| p.name.as_str()).collect();
+        if let Some(unknown) = tensors.names().into_iter().find(|name| !known.contains(name)) {
+            return Err(Error::damaged(
+                &path,
+                format!("holds `{unknown}`, which the model of {CONFIG} has not"),
+            ));
+        }
+        Ok(Checkpoint { model, parameters })
+    }
+
+    /// Writes the model to `folder`, which is created where needed: weights first, then the configuration.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+        let named = self.model.layout().parameters().iter().map(|parameter| {
+            (parameter.name.clone(), parameter.shape.clone(), &self.parameters[parameter.range()])
+        });
+        write_tensors(&folder.join(WEIGHTS), named, None)?;
+        let json = serde_json::to_string_pretty(self.model.config()).expect("a configuration is plain data");
+        write_atomically(&folder.join(CONFIG), |w| writeln!(w, "{json}"))
+    }
+}
+
+/// Reads the configuration of the model in `folder`.
+pub fn load_config(folder: &Path) -> Result<ModelConfig> {
+    let path = folder.join(CONFIG);
+    if !path.exists() && folder.exists() {
+        return Err(Error::data(format!("{} is not a model folder: it has no {CONFIG}", folder.display())));
+    }
+    let text = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    if let Some(version) = value.get("format_version").and_then(serde_json::Value::as_u64)
+        && version > u64::from(FORMAT_VERSION)
+    {
+        return Err(Error::damaged(
+            &path,
+            format!(
+                "format_version is {version}: this setrank reads up to {FORMAT_VERSION}; a newer one is needed"
+            ),
+        ));
+    }
+    serde_json::from_value(value).map_err(|e| Error::damaged(&path, e.to_string()))
+}
+
+/// Checks and indexes the bytes of a safetensors file.
+pub(super) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
+    SafeTensors::deserialize(bytes)
+        .map_err(|e| Error::damaged(path, format!("not a whole safetensors file: {e}")))
+}
+
+/// Copies the float32 tensor `name` of `shape` to `out`.
+pub(super) fn read_tensor(
+    path: &Path,
+    tensors: &SafeTensors<'_>,
+    name: &str,
+    shape: &[usize],
+    out: &mut [f32],
+) -> Result<()> {
+    let tensor = tensors.tensor(name).map_err(|_| Error::damaged(path, format!("lacks `{name}`")))?;
+    if tensor.shape() != shape || tensor.dtype() != Dtype::F32 {
+        return Err(Error::damaged(
+            path,
+            format!(
+                "`{name}` is {:?} {:?}, but {CONFIG} asks for F32 {shape:?}",
+                tensor.dtype(),
+                tensor.shape()
+            ),
+        ));
+    }
+    for (out, bytes) in out.iter_mut().zip(tensor.data().chunks_exact(4)) {
+        *out = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    }
+    if let Some(index) = out.iter().position(|v| !v.is_finite()) {
+        return Err(Error::damaged(path, format!("`{name}` holds {} at {index}", out[index])));
+    }
+    Ok(())
+}
+
+/// Writes float32 tensors and free metadata as a safetensors file.
+pub(super) fn write_tensors<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = (String, Vec<usize>, &'a [f32])>,
+    metadata: Option<HashMap<String, String>>,
+) -> Result<()> {
+    let views: Vec<(String, TensorView<'a>)> = tensors
+        .map(|(name, shape, values)| {
+            let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values));
+            (name, view.expect("a shape of the layout"))
+        })
+        .collect();
+    let bytes = safetensors::serialize(views, metadata).expect("names are unique and shapes fit");
+    write_atomically(path, |w| w.write_all(&bytes))
+}
+
+/// Whether `a` and `b` are the same table.
+pub(super) fn same_parameters(a: &[Parameter], b: &[Parameter]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.shape == b.shape)
+}

@@ -1,0 +1,6 @@
+//! Training: optimiser, schedule, trainer, checkpoints and logs.
+
+pub mod checkpoint;
+pub mod optimizer;
+
+pub use checkpoint::Checkpoint;
