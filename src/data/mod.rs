@@ -12,6 +12,7 @@ pub mod letor;
 pub mod normalize;
 pub mod store;
 pub mod subset;
+pub mod synth;
 
 pub use alignment::{Alignment, RawFeatures};
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
