@@ -142,6 +142,18 @@ impl<'a> Trainer<'a> {
         of_epochs.into_iter().chain(of_steps).min()
     }
 
+    /// Name of the metric that is measured on validation data.
+    pub fn selects(&self) -> String {
+        self.metric().to_string()
+    }
+
+    fn metric(&self) -> Metric {
+        match self.config.select {
+            Select::Metric(metric) => metric,
+            Select::Loss => Metric::Ndcg(Some(10)),
+        }
+    }
+
     /// How far the run is.
     pub fn state(&self) -> &State {
         &self.state
@@ -313,11 +325,7 @@ impl<'a> Trainer<'a> {
     fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
         let valid = match &self.valid {
             Some(valid) => {
-                let metric = match self.config.select {
-                    Select::Metric(metric) => metric,
-                    Select::Loss => Metric::Ndcg(Some(10)),
-                };
-                Some(validate(&self.model, &self.state.parameters, valid, self.config.loss, metric)?)
+                Some(validate(&self.model, &self.state.parameters, valid, self.config.loss, self.metric())?)
             }
             None => None,
         };
@@ -399,7 +407,7 @@ fn validate(
 ) -> Result<Validation> {
     let data = valid.data();
     let scores = scorer::score(model, parameters, valid, |_| {})?;
-    let evaluation = evaluate(data, &scores, valid.kept(), &[metric], &Conventions::default())?;
+    let evaluation = evaluate(data, &scores, None, &[metric], &Conventions::default())?;
     let labels = data.labels().unwrap_or(&[]);
     let mut loss_sum = 0.0;
     for query in data.queries() {
