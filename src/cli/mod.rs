@@ -13,6 +13,7 @@ mod import;
 mod info;
 mod logger;
 mod rank;
+mod scoring;
 mod source;
 mod split;
 mod synth;

@@ -13,7 +13,7 @@ use setrank::data::{Dataset, Normalize};
 use setrank::files::write_atomically;
 use setrank::model::SetRank;
 use setrank::train::checkpoint::{self, Checkpoint};
-use setrank::train::state::{self, State, fingerprint};
+use setrank::train::state::{State, fingerprint};
 use setrank::train::trainer::Stop;
 use setrank::train::{TrainConfig, Trainer};
 
