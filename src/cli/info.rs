@@ -90,7 +90,11 @@ fn describe_labels(labels: &[f32]) -> Value {
         let (least, largest) = (sorted[0], sorted[sorted.len() - 1]);
         return json!({ "least": least, "largest": largest, "distinct": groups.len() });
     }
-    groups.into_iter().map(|group| ((group[0] + 0.0).to_string(), json!(group.len()))).collect::<Map<_, _>>().into()
+    groups
+        .into_iter()
+        .map(|group| ((group[0] + 0.0).to_string(), json!(group.len())))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn describe_sizes(data: &Dataset) -> Value {
