@@ -11,6 +11,7 @@ mod export;
 mod import;
 mod info;
 mod logger;
+mod metric_args;
 mod rank;
 mod source;
 mod split;
