@@ -12,6 +12,7 @@ mod export;
 mod import;
 mod info;
 mod logger;
+mod metric_args;
 mod rank;
 mod scoring;
 mod source;

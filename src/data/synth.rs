@@ -15,10 +15,13 @@
 mod features;
 
 use std::io::Write;
+use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::dataset::{Dataset, DatasetBuilder, Document};
+use super::dataset::{Columns, Dataset, DatasetBuilder, Document};
+use super::letor::Sink;
+use super::store;
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 use features::{Feature, Latents, TOPICS};
@@ -110,7 +113,6 @@ struct MadeUp {
     features: Vec<f32>,
     /// `[n]`
     labels: Vec<f32>,
-    latents: Vec<Latents>,
 }
 
 impl Generator {
@@ -132,33 +134,38 @@ impl Generator {
         })
     }
 
-    fn query(&self, index: u64) -> MadeUp {
+    /// Latent values and labels of the documents of query number `index`, and the numbers that follow.
+    fn documents(&self, index: u64) -> (Vec<Latents>, Vec<f32>, Rng) {
         let mut rng = Rng::new(self.seed, Stream::Synth, index);
         let size = (self.log_size + self.size_spread * rng.normal()).exp().round();
-        let n = (size as usize).clamp(1, self.max_documents);
-        let latents = draw_latents(n, &mut rng);
-        let labels = latents.iter().map(|document| {
+        let latents = draw_latents((size as usize).clamp(1, self.max_documents), &mut rng);
+        let label = |document: &Latents| {
             let utility = utility(document.quality, document.agreement, document.query[0], rng.normal());
             self.thresholds.iter().filter(|&&threshold| utility >= threshold).count() as f32
-        });
-        let labels = labels.collect();
-        let mut values = Vec::with_capacity(n * self.features.len());
+        };
+        let labels = latents.iter().map(label).collect();
+        (latents, labels, rng)
+    }
+
+    fn query(&self, index: u64) -> MadeUp {
+        let (latents, labels, mut rng) = self.documents(index);
+        let mut values = Vec::with_capacity(latents.len() * self.features.len());
         for document in &latents {
             features::push_row(&self.features, document, &mut rng, &mut values);
         }
-        MadeUp { features: values, labels, latents }
+        MadeUp { features: values, labels }
     }
 
     /// Queries `0..count` in order, made in parallel.
     fn for_each<E>(
         &self,
         count: usize,
-        mut take: impl FnMut(usize, MadeUp) -> Result<(), E>,
+        mut take: impl FnMut(usize, &MadeUp) -> Result<(), E>,
     ) -> Result<(), E> {
         for start in (0..count).step_by(QUERIES_AT_ONCE) {
             let end = count.min(start + QUERIES_AT_ONCE);
             let queries: Vec<MadeUp> = (start..end).into_par_iter().map(|q| self.query(q as u64)).collect();
-            for (index, query) in (start..end).zip(queries) {
+            for (index, query) in (start..end).zip(&queries) {
                 take(index, query)?;
             }
         }
@@ -166,23 +173,43 @@ impl Generator {
     }
 
     /// The first `queries` queries in memory.
-    pub fn dataset(&self, queries: usize) -> Dataset {
-        let width = self.features.len();
-        let mut builder = DatasetBuilder::new(width);
+    pub fn dataset(&self, queries: usize) -> Result<Dataset> {
+        let mut features = Vec::new();
+        let mut data = self.append_features(queries, &mut features)?;
+        data.features = features.into();
+        Ok(data)
+    }
+
+    /// Writes the first `queries` queries as a `.sets` file, a few at a time.
+    pub fn write_store(&self, queries: usize, path: &Path) -> Result<()> {
+        let mut writer = store::Writer::create(path)?;
+        let data = self.append_features(queries, &mut writer)?;
+        writer.finish(&data)
+    }
+
+    /// Appends the features of the first `queries` queries to `sink`; the data set returned is without them.
+    fn append_features(&self, queries: usize, sink: &mut impl Sink) -> Result<Dataset> {
+        let mut builder = DatasetBuilder::new(0);
         let mut missing = 0;
-        let Ok(()) = self.for_each(queries, |index, query| {
+        self.for_each(queries, |index, query| {
             builder.start_query((index + 1).to_string());
-            for (features, &label) in query.features.chunks_exact(width).zip(&query.labels) {
-                builder.push(Document { features, label: Some(label), id: "" });
+            for &label in &query.labels {
+                builder.push(Document { label: Some(label), ..Document::default() });
             }
             missing += query.features.iter().filter(|x| x.is_nan()).count() as u64;
-            Ok::<(), std::convert::Infallible>(())
-        });
+            sink.append(&query.features)
+        })?;
         let mut data = builder.finish();
-        if self.like == Like::Yahoo {
-            data.columns.absent_cells = missing;
-        }
-        data
+        let count = self.features.len() as u32;
+        data.columns = Columns {
+            count,
+            least: Some(1),
+            largest: Some(count),
+            // Only Yahoo's files leave out what is missing; the others write it.
+            absent_cells: if self.like == Like::Yahoo { missing } else { 0 },
+            ..data.columns
+        };
+        Ok(data)
     }
 
     /// Writes the first `queries` queries as LETOR text, a few at a time.
@@ -209,7 +236,7 @@ impl Generator {
 
 /// A data set of `queries` queries in memory.
 pub fn dataset(like: Like, queries: usize, seed: u64, max_documents: Option<usize>) -> Result<Dataset> {
-    Ok(Generator::new(like, seed, max_documents)?.dataset(queries))
+    Generator::new(like, seed, max_documents)?.dataset(queries)
 }
 
 fn utility(quality: f64, agreement: f64, difficulty: f64, noise: f64) -> f64 {
@@ -285,15 +312,14 @@ fn thresholds(grades: &[f64; 5], rng: &mut Rng) -> [f64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::letor;
     use crate::eval::{Conventions, mean_ndcg};
 
     const ALL: [Like; 3] = [Like::Istella, Like::Mslr, Like::Yahoo];
 
-    /// Queries enough for the shares, without their features.
     fn labels(like: Like, queries: u64) -> Vec<Vec<f32>> {
-        let mut generator = Generator::new(like, 5, None).unwrap();
-        generator.features.clear();
-        (0..queries).map(|index| generator.query(index).labels).collect()
+        let generator = Generator::new(like, 5, None).unwrap();
+        (0..queries).map(|index| generator.documents(index).1).collect()
     }
 
     #[test]
@@ -316,12 +342,17 @@ mod tests {
     #[test]
     fn a_row_tells_much_less_than_the_set() {
         for like in ALL {
-            let mut generator = Generator::new(like, 6, None).unwrap();
-            generator.features.clear();
-            let queries = 1000;
-            let data = generator.dataset_of_labels(queries);
-            let latents: Vec<Latents> =
-                (0..queries as u64).flat_map(|q| generator.query(q).latents).collect();
+            let generator = Generator::new(like, 6, None).unwrap();
+            let (mut builder, mut latents) = (DatasetBuilder::new(0), Vec::new());
+            for index in 0..1000 {
+                let (documents, labels, _) = generator.documents(index);
+                builder.start_query(index.to_string());
+                for label in labels {
+                    builder.push(Document { label: Some(label), ..Document::default() });
+                }
+                latents.extend(documents);
+            }
+            let data = builder.finish();
             let ndcg = |score: &dyn Fn(&Latents) -> f64| {
                 let scores: Vec<f64> = latents.iter().map(score).collect();
                 mean_ndcg(&data, &scores, None, 10, &Conventions::default()).unwrap()
@@ -372,46 +403,27 @@ mod tests {
         assert!(Generator::new(Like::Yahoo, 1, Some(0)).is_err());
     }
 
-    #[test]
-    fn the_text_holds_what_memory_holds() {
-        for like in ALL {
-            let generator = Generator::new(like, 9, Some(4)).unwrap();
-            let data = generator.dataset(3);
-            let mut text = Vec::new();
-            generator.write_text(3, &mut text).unwrap();
-            let text = String::from_utf8(text).unwrap();
-            let rows =
-                data.queries().flat_map(|query| query.rows().map(move |row| (query.id().to_owned(), row)));
-            for ((id, row), line) in rows.zip(text.lines()) {
-                let mut tokens = line.split(' ');
-                assert_eq!(tokens.next().unwrap().parse(), Ok(data.labels().unwrap()[row]));
-                assert_eq!(tokens.next().unwrap(), format!("qid:{id}"));
-                let mut read = vec![f32::NAN; like.num_features()];
-                for token in tokens {
-                    let (index, value) = token.split_once(':').unwrap();
-                    let value: f64 = value.parse().unwrap();
-                    if value < 1e300 {
-                        read[index.parse::<usize>().unwrap() - 1] = value as f32;
-                    }
-                }
-                let width = read.len();
-                let kept = &data.features()[row * width..(row + 1) * width];
-                assert!(read.iter().zip(kept).all(|(a, b)| a == b || (a.is_nan() && b.is_nan())));
-            }
-            assert_eq!(text.lines().count(), data.num_documents());
-        }
+    fn assert_same(left: &Dataset, right: &Dataset) {
+        assert_eq!(left.columns(), right.columns());
+        assert_eq!(left.labels(), right.labels());
+        assert_eq!(left.offsets.to_vec(), right.offsets.to_vec());
+        assert_eq!(left.query_ids.parts(), right.query_ids.parts());
+        let bits = |data: &Dataset| -> Vec<u32> { data.features().iter().map(|x| x.to_bits()).collect() };
+        assert_eq!(bits(left), bits(right));
     }
 
-    impl Generator {
-        fn dataset_of_labels(&self, queries: usize) -> Dataset {
-            let mut builder = DatasetBuilder::new(0);
-            for index in 0..queries {
-                builder.start_query(index.to_string());
-                for label in self.query(index as u64).labels {
-                    builder.push(Document { label: Some(label), ..Document::default() });
-                }
-            }
-            builder.finish()
+    #[test]
+    fn text_and_store_hold_what_memory_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let (text, store) = (folder.path().join("data.txt"), folder.path().join("data.sets"));
+        for like in ALL {
+            let generator = Generator::new(like, 9, Some(9)).unwrap();
+            let data = generator.dataset(20).unwrap();
+            generator.write_text(20, &mut std::fs::File::create(&text).unwrap()).unwrap();
+            let options = letor::LetorOptions { features: Some(data.columns().count), ..Default::default() };
+            assert_same(&letor::read(std::slice::from_ref(&text), &options).unwrap(), &data);
+            generator.write_store(20, &store).unwrap();
+            assert_same(&store::open(&store).unwrap(), &data);
         }
     }
 }
