@@ -41,6 +41,19 @@ impl InitialArgs {
     }
 }
 
+impl InitialArgs {
+    /// The rows of `data` that --top-k keeps, where it is given.
+    pub fn kept(&self, data: &Dataset) -> anyhow::Result<Option<Vec<bool>>> {
+        let Some(k) = self.top_k.filter(|&k| k > 0) else { return Ok(None) };
+        if data.num_initial() == 0 {
+            bail!(
+                "--top-k cuts the first initial ranking, but the data has none: give --init or --init-feature"
+            );
+        }
+        Ok(Some(initial::kept(data, k)))
+    }
+}
+
 /// A data set and what models say of it.
 pub struct Scored {
     pub data: Dataset,

@@ -72,16 +72,7 @@ impl<'a> Batcher<'a> {
                  or --init-feature",
             ));
         }
-        let kept = config.top_k.map(|k| {
-            let mut kept = vec![false; data.num_documents()];
-            for query in data.queries() {
-                let first = query.rows().start;
-                for document in initial::top_k(query.initial_scores(0), k).kept {
-                    kept[first + document] = true;
-                }
-            }
-            kept
-        });
+        let kept = config.top_k.map(|k| initial::kept(data, k));
         let mut batcher = Batcher {
             data,
             alignment,

@@ -216,6 +216,20 @@ pub fn top_k(scores: &[f32], k: usize) -> TopK {
     TopK { kept, dropped }
 }
 
+/// Which rows `[N]` of `data` stand among the first `k` of their set in the first ranking.
+///
+/// # Panics
+/// If the data has no initial ranking.
+pub fn kept(data: &Dataset, k: usize) -> Vec<bool> {
+    let mut kept = vec![false; data.num_documents()];
+    for query in data.queries() {
+        for document in top_k(query.initial_scores(0), k).kept {
+            kept[query.rows().start + document] = true;
+        }
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
