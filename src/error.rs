@@ -11,8 +11,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused to read or write a file.
-    #[error("cannot {action} {path}: {source}")]
+    /// The operating system refused to read or write a file; its reason is the error's source.
+    #[error("cannot {action} {path}")]
     Io {
         /// What was tried, as a verb: "read", "write", "create".
         action: &'static str,

@@ -1,13 +1,14 @@
 //! `setrank eval`.
 
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use setrank::data::Dataset;
 use setrank::data::letor::Labels;
-use setrank::eval::{self, Metric, report, scores};
+use setrank::eval::{self, Ideal, Metric, report, scores};
 
+use super::compute::ComputeArgs;
 use super::metric_args::MetricArgs;
+use super::scoring::{self, InitialArgs};
 use super::source::{self, TextArgs};
 
 /// Arguments of `setrank eval`.
@@ -36,16 +37,22 @@ pub struct Args {
     conventions: MetricArgs,
 
     #[command(flatten)]
+    initial: InitialArgs,
+
+    #[command(flatten)]
     text: TextArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
 }
 
 /// What ranks the documents.
 #[derive(clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 struct Ranking {
-    /// Model folder
-    #[arg(long, value_name = "DIR")]
-    model: Option<PathBuf>,
+    /// Model folder; given several times, the mean of the models' scores ranks
+    #[arg(long, value_name = "DIR", conflicts_with = "scores")]
+    model: Vec<PathBuf>,
 
     /// File of scores, one a document line, higher = better
     #[arg(long, value_name = "FILE")]
@@ -54,12 +61,23 @@ struct Ranking {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     let conventions = args.conventions.conventions()?;
-    let data = source::open(&args.data, &args.text, Labels::Required)?;
-    let (scores, kept) = match (&args.ranking.model, &args.ranking.scores) {
-        (Some(model), _) => model_scores(model, &data)?,
-        (None, Some(file)) => (scores::read(file, &data)?, None),
-        (None, None) => unreachable!("the group is required"),
+    args.compute.set_up()?;
+    let (data, scores, kept) = match &args.ranking.scores {
+        Some(file) => {
+            let mut data = source::open(&args.data, &args.text, Labels::Required)?;
+            args.initial.attach(&mut data)?;
+            let scores = scores::read(file, &data)?;
+            let kept = args.initial.kept(&data)?;
+            (data, scores, kept)
+        }
+        None => {
+            let scored =
+                scoring::score(&args.ranking.model, &args.data, &args.text, &args.initial, Labels::Required)?;
+            (scored.data, scored.scores.into_iter().map(f64::from).collect(), scored.kept)
+        }
     };
+    // Documents that were not reranked stand below the others; only the ideal ranking may leave them out.
+    let kept = kept.filter(|_| conventions.ideal == Ideal::List);
     let evaluation = eval::evaluate(&data, &scores, kept.as_deref(), &args.metrics, &conventions)?;
     if let Some(path) = &args.per_query {
         report::write_per_query(path, &data, &evaluation)?;
@@ -72,9 +90,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         write!(out, "{} queries\n\n{report}", report.queries)?;
     }
     Ok(())
-}
-
-/// Scores `[N]` of the documents of `data` by `model`, and which of them it keeps for ranking (all = `None`).
-fn model_scores(_model: &Path, _data: &Dataset) -> anyhow::Result<(Vec<f64>, Option<Vec<bool>>)> {
-    anyhow::bail!("not there yet")
 }

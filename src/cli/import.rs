@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         store::write(&data, &args.output)?;
     } else {
         let options = args.text.letor_options(Labels::Optional);
-        let progress = Progress::new(&args.inputs);
+        let progress = Progress::new(&args.inputs).stopping_at_signals()?;
         letor::import(&args.inputs, &options, &args.output, &args.init, &|bytes| progress.at(bytes))?;
     }
     Ok(())

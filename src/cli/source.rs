@@ -1,11 +1,13 @@
 //! Reading data, for every command that does: options of text files, and one `open` for text and stores.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use setrank::data::letor::{self, IndexBase, Labels, LetorOptions};
-use setrank::data::{Absent, Dataset, store};
+use setrank::data::{Absent, Dataset, RawFeatures, store};
 
 /// How text files are read; a .sets file has all this settled.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -89,6 +91,31 @@ pub fn open(paths: &[PathBuf], text: &TextArgs, labels: Labels) -> anyhow::Resul
     open_with(paths, text, &text.letor_options(labels))
 }
 
+/// Opens data for a model: text is read with its first index, width and meaning of absent features, so that an
+/// index it does not have is an error at its line; a store has to fit, which [`Dataset::aligned_to`] checks.
+pub fn open_for_model(
+    paths: &[PathBuf],
+    text: &TextArgs,
+    labels: Labels,
+    model: RawFeatures,
+) -> anyhow::Result<Dataset> {
+    let asked = text.letor_options(labels);
+    let index_base = if model.first_index == 0 { IndexBase::Zero } else { IndexBase::One };
+    if let Some(features) = text.features.filter(|&features| features != model.count) {
+        bail!("--features {features}: the model reads {} features", model.count);
+    }
+    if asked.index_base != IndexBase::Auto && asked.index_base != index_base {
+        bail!("--index-base: the model counts its features from {}", model.first_index);
+    }
+    if text.absent.is_some_and(|absent| absent != model.absent) {
+        bail!("--absent: the model was trained with the other meaning of an absent feature");
+    }
+    let options = LetorOptions { index_base, features: Some(model.count), absent: model.absent, ..asked };
+    let data = open_with(paths, text, &options)?;
+    data.aligned_to(model)?;
+    Ok(data)
+}
+
 fn open_with(paths: &[PathBuf], text: &TextArgs, options: &LetorOptions) -> anyhow::Result<Dataset> {
     let Some(path) = store_among(paths)? else {
         let progress = Progress::new(paths);
@@ -116,7 +143,10 @@ pub fn store_among(paths: &[PathBuf]) -> anyhow::Result<Option<&Path>> {
 }
 
 /// A bar for long reads; nothing where stderr is no terminal.
-pub struct Progress(ProgressBar);
+pub struct Progress {
+    bar: ProgressBar,
+    interrupted: Arc<AtomicBool>,
+}
 
 impl Progress {
     /// A bar for reading `paths`; without end where their size is not known.
@@ -136,18 +166,28 @@ impl Progress {
                 ProgressStyle::with_template("{bytes} {bytes_per_sec}").expect("a valid template"),
             ),
         };
-        Progress(bar)
+        Progress { bar, interrupted: Arc::default() }
+    }
+
+    /// A signal from here on ends the reading at its next step, so that its temporary files are removed.
+    pub fn stopping_at_signals(self) -> anyhow::Result<Self> {
+        let interrupted = self.interrupted.clone();
+        ctrlc::set_handler(move || interrupted.store(true, Ordering::Relaxed))?;
+        Ok(self)
     }
 
     /// So many bytes are read.
     pub fn at(&self, bytes: u64) -> setrank::Result<()> {
-        self.0.set_position(bytes);
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(setrank::Error::data("interrupted"));
+        }
+        self.bar.set_position(bytes);
         Ok(())
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

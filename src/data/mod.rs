@@ -3,13 +3,17 @@
 //! Flow: LETOR text ([`letor`]) → [`Dataset`], in memory or in a memory-mapped `.sets` file ([`store`]) →
 //! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
 
+pub mod alignment;
+pub mod batch;
 pub mod column;
 pub mod dataset;
 pub mod initial;
 pub mod letor;
 pub mod normalize;
 pub mod store;
+pub mod subset;
 pub mod synth;
 
+pub use alignment::{Alignment, RawFeatures};
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};
 pub use normalize::Normalize;

@@ -62,6 +62,8 @@ pub struct Collected {
     pub labels: Vec<f32>,
     pub query_ids: TextColumn,
     pub document_ids: TextColumn,
+    /// Number of input bytes.
+    pub bytes: u64,
 }
 
 impl Collected {
@@ -249,7 +251,7 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// The documents, regrouped by query, and the sink; `sizes` are those of the queries where the text has no ids.
-    pub fn finish(mut self, sizes: Option<Vec<u64>>) -> Result<(Collected, S)> {
+    pub fn finish(mut self, sizes: Option<Vec<u64>>, bytes: u64) -> Result<(Collected, S)> {
         if self.documents == 0 {
             return Err(Error::data(format!("{}: no documents", self.files.join(", "))));
         }
@@ -299,6 +301,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             labels,
             query_ids: self.query_ids.iter().collect(),
             document_ids,
+            bytes,
         };
         Ok((collected, self.sink))
     }

@@ -72,7 +72,7 @@ pub fn append_rows(sink: &mut impl Sink, chunk: &Chunk, layout: Layout, absent: 
 
 /// Appends the rows `order` of `values`, which stand in `segments`, to `sink` as rows of `layout`.
 ///
-/// A segment's layout never reaches beyond the final one.
+/// A segment's layout never reaches beyond the final one. `check` is called now and then; its error ends the work.
 pub fn rearrange(
     sink: &mut impl Sink,
     values: &[f32],
@@ -80,6 +80,7 @@ pub fn rearrange(
     order: impl Iterator<Item = u64>,
     layout: Layout,
     absent: Absent,
+    check: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
     let width = layout.width as usize;
     if width == 0 {
@@ -108,6 +109,7 @@ pub fn rearrange(
         if block.len() >= block_values {
             sink.append(&block)?;
             block.clear();
+            check()?;
         }
     }
     sink.append(&block)

@@ -454,11 +454,14 @@ pub fn mixed_labels(labelled: bool) -> &'static str {
 /// A token as an error shows it.
 fn shorten(token: &[u8]) -> String {
     const LONGEST: usize = 60;
+    if token.is_empty() {
+        return "end of line".to_owned();
+    }
+    // Four bytes a character at most: the rest of an endless token is not even looked at.
     let text = String::from_utf8_lossy(&token[..token.len().min(4 * LONGEST)]);
-    let mut shown: String =
-        text.chars().take(LONGEST).map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
-    if shown.len() < token.len() && text.chars().count() > LONGEST {
+    let mut shown: String = text.chars().take(LONGEST).collect();
+    if text.chars().nth(LONGEST).is_some() {
         shown.push('…');
     }
-    shown
+    shown.replace(char::is_control, "\u{FFFD}")
 }

@@ -34,11 +34,13 @@ mod input;
 mod layout;
 mod line;
 mod number;
+mod render;
 mod sizes;
 
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use self::collect::{Collected, Collector};
 use self::layout::rearrange;
@@ -51,19 +53,24 @@ pub(crate) use self::input::Input;
 pub(crate) use self::layout::Sink;
 pub(crate) use self::number::{Flaw, scan};
 
+pub use self::render::{check_ids, write};
+
 /// The largest feature index that a text may have.
 pub const MAX_INDEX: u32 = 1_000_000;
 
 /// What the first column stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum IndexBase {
     /// 0 where index 0 occurs, else 1.
     #[default]
+    #[serde(rename = "auto")]
     Auto,
     /// Features are counted from 0.
+    #[serde(rename = "0")]
     #[value(name = "0")]
     Zero,
     /// Features are counted from 1: index 0 is an error.
+    #[serde(rename = "1")]
     #[value(name = "1")]
     One,
 }
@@ -134,7 +141,7 @@ pub fn read_with(inputs: &[PathBuf], options: &LetorOptions, progress: Progress)
     let (collected, mut features) = collect(inputs, options, Vec::new(), progress)?;
     if collected.needs_rearranging() {
         let spooled = std::mem::take(&mut features);
-        arrange(&mut features, &spooled, &collected)?;
+        arrange(&mut features, &spooled, &collected, &|| progress(collected.bytes))?;
     }
     Ok(dataset(collected, features))
 }
@@ -155,7 +162,7 @@ pub fn import(
     if collected.needs_rearranging() {
         let spooled = writer.into_spooled()?;
         writer = Writer::create(output)?;
-        arrange(&mut writer, spooled.features(), &collected)?;
+        arrange(&mut writer, spooled.features(), &collected, &|| progress(collected.bytes))?;
     }
     let mut data = dataset(collected, Vec::new());
     initial::attach_files(&mut data, initial)?;
@@ -163,9 +170,14 @@ pub fn import(
 }
 
 /// Writes the spooled rows in their final order and layout.
-fn arrange(sink: &mut impl Sink, spooled: &[f32], collected: &Collected) -> Result<()> {
+fn arrange(
+    sink: &mut impl Sink,
+    spooled: &[f32],
+    collected: &Collected,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let (layout, absent) = (collected.layout(), collected.columns.absent);
-    rearrange(sink, spooled, &collected.segments, collected.order(), layout, absent)
+    rearrange(sink, spooled, &collected.segments, collected.order(), layout, absent, check)
 }
 
 fn dataset(collected: Collected, features: Vec<f32>) -> Dataset {
@@ -231,7 +243,7 @@ fn collect<S: Sink>(
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         sizes::check(sizes, &path.display().to_string(), collector.documents(), &names.join(", "))?;
     }
-    collector.finish(sizes)
+    collector.finish(sizes, bytes_before)
 }
 
 fn check(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> {
