@@ -8,7 +8,7 @@
 //!
 //! u_i = 0.6·p_i + a_i + 0.3·h_q + 0.3·ε_i,
 //!
-//! cut into grades at fixed thresholds. Features ([`features`]) show p_i and t_i under noise, among many that
+//! cut into grades at fixed thresholds. Features show p_i and t_i under noise, among many that
 //! show nothing. A row alone tells p_i but not a_i, since m_q is not in it: a pointwise scorer misses most of the
 //! utility, which a scorer of sets can read off the mean.
 

@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod log;
 pub mod optimizer;
 pub mod state;
 pub mod trainer;
