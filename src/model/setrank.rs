@@ -87,6 +87,12 @@ impl SetRank {
         self.config.top_k = top_k;
     }
 
+    /// Trains on with another dropout of the attention weights; no parameter depends on it.
+    pub fn set_dropout(&mut self, dropout: f64) -> Result<()> {
+        self.config.dropout = dropout;
+        self.config.validate()
+    }
+
     /// Its table of parameters.
     pub fn layout(&self) -> &ParamLayout {
         &self.layout

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::{AdamConfig, Schedule};
-use crate::config::{Encoder, Input, OrdinalAt, OrdinalConfig, OrdinalStart};
+use crate::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use crate::data::Absent;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
@@ -346,6 +346,36 @@ impl TrainConfig {
             );
         }
         Ok(())
+    }
+
+    /// Takes over what a model that training starts from is; its dropout may differ.
+    pub fn adopt(&mut self, model: &ModelConfig) {
+        self.hidden = model.hidden_size;
+        self.heads = model.num_heads;
+        self.blocks = model.num_blocks;
+        self.ffn = model.ffn_size;
+        self.encoder = model.encoder;
+        self.inducing = model.num_inducing;
+        self.input = model.input;
+        self.rbf_centers = model.rbf_centers;
+        self.qkv_relu = model.qkv_relu;
+        self.inner_ffn = model.inner_ffn;
+        self.layer_norm_eps = model.layer_norm_eps;
+        self.top_k = model.top_k.unwrap_or(0);
+        self.normalize = model.normalize.kind;
+        self.indicators = model.input_size() > model.num_features;
+        self.absent = model.absent;
+        match model.ordinal {
+            None => self.ordinal = Ordinal::None,
+            Some(ordinal) => {
+                self.ordinal = match ordinal.at {
+                    OrdinalAt::Input => Ordinal::Input,
+                    OrdinalAt::EveryBlock => Ordinal::EveryBlock,
+                };
+                self.ordinal_start = ordinal.start;
+                self.n_max = ordinal.n_max;
+            }
+        }
     }
 
     /// Adam's constants.

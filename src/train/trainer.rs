@@ -142,12 +142,8 @@ impl<'a> Trainer<'a> {
         of_epochs.into_iter().chain(of_steps).min()
     }
 
-    /// Name of the metric that is measured on validation data.
-    pub fn selects(&self) -> String {
-        self.metric().to_string()
-    }
-
-    fn metric(&self) -> Metric {
+    /// The metric that is measured on validation data.
+    pub fn metric(&self) -> Metric {
         match self.config.select {
             Select::Metric(metric) => metric,
             Select::Loss => Metric::Ndcg(Some(10)),

@@ -13,6 +13,7 @@ use setrank::data::{Dataset, Normalize};
 use setrank::files::write_atomically;
 use setrank::model::SetRank;
 use setrank::train::checkpoint::{self, Checkpoint};
+use setrank::train::config::Ordinal;
 use setrank::train::state::{State, fingerprint};
 use setrank::train::trainer::Stop;
 use setrank::train::{TrainConfig, Trainer};
@@ -73,8 +74,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     compute::set_up(config.threads, config.device)?;
     let data = Data::open(&config)?;
-    let (model, state) =
-        if args.resume { resumed(&args.output, &data)? } else { fresh(&config, &args, &data)? };
+    let (model, state) = if args.resume {
+        resumed(&args.output, &data)?
+    } else {
+        check_new(&args, &data)?;
+        new_run(&config, &data)?
+    };
     train(&config, &args.output, &data, model, state)
 }
 
@@ -91,7 +96,11 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
     }
     layers.push(toml::Table::try_from(&args.flags)?);
     if !args.resume {
-        return Ok(TrainConfig::from_layers(&layers)?);
+        let config = TrainConfig::from_layers(&layers)?;
+        return match config.from.clone() {
+            Some(folder) => warm_start(config, &folder, &layers),
+            None => Ok(config),
+        };
     }
     let path = args.output.join(TRAIN_CONFIG);
     let own = read(&path).context("nothing to resume")?;
@@ -105,6 +114,24 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
     }
     layers.insert(0, own);
     Ok(TrainConfig::from_layers(&layers)?)
+}
+
+/// The configuration of a run that starts from the model in `folder`: what the model is, it stays.
+fn warm_start(mut config: TrainConfig, folder: &Path, layers: &[toml::Table]) -> anyhow::Result<TrainConfig> {
+    let asked = config.clone();
+    config.adopt(&checkpoint::load_config(folder)?);
+    let (asked, adopted) = (toml::Table::try_from(asked)?, toml::Table::try_from(&config)?);
+    for key in layers.iter().flat_map(toml::Table::keys) {
+        if asked[key] != adopted[key] {
+            bail!(
+                "--from: the model in {} has `{key}` {}, not {}",
+                folder.display(),
+                adopted[key],
+                asked[key]
+            );
+        }
+    }
+    Ok(config)
 }
 
 /// Training and validation data with their initial rankings.
@@ -170,28 +197,33 @@ impl Data {
     }
 }
 
-/// The model of a new run, and its first state.
-fn fresh(config: &TrainConfig, args: &Args, data: &Data) -> anyhow::Result<(SetRank, State)> {
-    let output = &args.output;
-    if output.join(checkpoint::CONFIG).exists() && !args.overwrite {
+/// Refuses to replace a model unasked, and flags that the data cannot serve.
+fn check_new(args: &Args, data: &Data) -> anyhow::Result<()> {
+    if args.output.join(checkpoint::CONFIG).exists() && !args.overwrite {
         bail!(
             "{} holds a model already: give --resume to go on with its run, or --overwrite to replace it",
-            output.display()
+            args.output.display()
         );
     }
-    let rankings = data.train.num_initial();
-    if rankings == 0 {
-        let layers =
-            [args.flags.ordinal.is_some_and(|o| o != Default::default()), args.flags.top_k > Some(0)];
-        for (given, flag) in layers.into_iter().zip(["--ordinal", "--top-k"]) {
-            if given {
-                bail!("{flag} needs an initial ranking: give one with --init or --init-feature");
-            }
-        }
+    let flags = &args.flags;
+    let needs_ranking = [
+        ("--ordinal", flags.ordinal.is_some_and(|o| o != Ordinal::None)),
+        ("--top-k", flags.top_k > Some(0)),
+    ];
+    if let Some((flag, _)) = needs_ranking.iter().find(|(_, given)| *given)
+        && data.train.num_initial() == 0
+    {
+        bail!("{flag} needs an initial ranking: give one with --init or --init-feature");
     }
+    Ok(())
+}
+
+/// The model of a new run, and its first state.
+pub fn new_run(config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, State)> {
     let (model, parameters) = match &config.from {
         Some(folder) => {
-            let Checkpoint { model, parameters } = Checkpoint::load(folder)?;
+            let Checkpoint { mut model, parameters } = Checkpoint::load(folder)?;
+            model.set_dropout(config.dropout)?;
             (model, parameters)
         }
         None => {
@@ -205,7 +237,7 @@ fn fresh(config: &TrainConfig, args: &Args, data: &Data) -> anyhow::Result<(SetR
 }
 
 /// The model that `config` asks for, its normalisation fitted on `train`.
-pub fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelConfig> {
+fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelConfig> {
     let columns = train.columns();
     Ok(ModelConfig {
         format_version: FORMAT_VERSION,
@@ -246,7 +278,8 @@ fn resumed(folder: &Path, data: &Data) -> anyhow::Result<(SetRank, State)> {
     Ok((model, state))
 }
 
-fn train(
+/// Trains, and leaves model, state and logs in `folder`.
+pub fn train(
     config: &TrainConfig,
     folder: &Path,
     data: &Data,
@@ -265,7 +298,7 @@ fn train(
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen to Ctrl-C")?;
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
     let stop = trainer.run(folder, &mut reporter, &interrupted)?;
-    reporter.finish();
+    reporter.finish()?;
     let why = match stop {
         Stop::Epochs => "all epochs are done",
         Stop::Steps => "all steps are done",
