@@ -138,7 +138,7 @@ fn the_declared_width_holds() {
         assert_eq!((line, &*token), (1, "5:1"));
         assert!(reason.contains("counted from 0"), "{reason}");
     }
-    for features in [0, MAX_INDEX + 1] {
+    for features in [0, MAX_INDEX + 2] {
         let wrong = LetorOptions { features: Some(features), ..options() };
         assert!(matches!(read_with("1 qid:1 1:1\n", &wrong), Err(Error::Config(_))));
     }
