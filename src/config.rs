@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::Absent;
 use crate::data::normalize::{Kind, Normalize};
+use crate::data::{Absent, RawFeatures};
 use crate::{Error, Result};
 
 /// The newest `format_version` that this program writes and reads.
@@ -158,6 +158,11 @@ impl ModelConfig {
     /// Width of a normalised document: the raw features and the indicators of missing values.
     pub fn input_size(&self) -> usize {
         self.normalize.output_width(self.num_features)
+    }
+
+    /// The raw features that the model reads.
+    pub fn raw_features(&self) -> RawFeatures {
+        RawFeatures { first_index: self.index_base, count: self.num_features as u32, absent: self.absent }
     }
 
     /// Number of initial rankings that the model takes.

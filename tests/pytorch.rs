@@ -33,6 +33,8 @@ fn fixtures() -> Vec<(String, Fixture)> {
         .collect()
 }
 
+type LossAndGradient = (Loss, f64, Vec<f64>);
+
 impl Fixture {
     fn values<T: bytemuck::Pod>(&self, name: &str) -> Vec<T> {
         let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
@@ -41,7 +43,7 @@ impl Fixture {
     }
 
     /// Scores, and loss and gradient of each loss, in precision `T`.
-    fn run<T: Scalar>(&self) -> (Vec<f64>, Vec<(Loss, f64, Vec<f64>)>) {
+    fn run<T: Scalar>(&self) -> (Vec<f64>, Vec<LossAndGradient>) {
         let model = &self.checkpoint.model;
         let cast = |values: &[f32]| values.iter().map(|&v| T::from_f64(f64::from(v))).collect::<Vec<T>>();
         let params = cast(&self.checkpoint.parameters);

@@ -1,9 +1,151 @@
 //! `setrank demo`.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use serde_json::json;
+use setrank::data::Dataset;
+use setrank::data::batch::Batcher;
+use setrank::data::store;
+use setrank::data::synth::{self, Like};
+use setrank::eval::{Conventions, Evaluation, Metric, evaluate};
+use setrank::files::write_atomically;
+use setrank::model::scorer;
+use setrank::rng::{Rng, Stream};
+use setrank::train::config::Preset;
+use setrank::train::{Checkpoint, TrainConfig};
+
+use super::compute::ComputeArgs;
+use super::train::{self, Data};
+
+/// File name of the results, by which a folder of this command is known.
+const RESULTS: &str = "results.json";
+
 /// Arguments of `setrank demo`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Folder for data, model and results; that of an earlier demo is written anew
+    #[arg(short, long, value_name = "DIR", default_value = "setrank-demo")]
+    output: PathBuf,
 
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
+    /// Training queries; validation and test have a quarter of them each
+    #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u32).range(8..100_000))]
+    queries: u32,
+
+    /// Seed of data and training
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Epochs at most
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: u64,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    args.compute.set_up()?;
+    let folder = &args.output;
+    if folder.exists() && !folder.join(RESULTS).exists() && folder.read_dir()?.next().is_some() {
+        bail!("{} holds something else than an earlier demo: give another folder with -o", folder.display());
+    }
+    std::fs::create_dir_all(folder).map_err(|e| setrank::Error::io("create", folder, e))?;
+    write_results(folder, &json!({}))?;
+
+    eprintln!("Making up queries after MSLR-WEB: 136 features, about 120 documents each.");
+    let queries = args.queries as usize;
+    let make = |name: &str, queries: usize, seed: u64| -> anyhow::Result<Dataset> {
+        let data = synth::dataset(Like::Mslr, queries, seed, None)?;
+        store::write(&data, &folder.join(name))?;
+        eprintln!("  {name}: {} queries, {} documents", data.num_queries(), data.num_documents());
+        Ok(data)
+    };
+    // Different seeds are samples of one distribution.
+    let train = make("train.sets", queries, 3 * args.seed)?;
+    let valid = make("valid.sets", queries / 4, 3 * args.seed + 1)?;
+    let test = make("test.sets", queries / 4, 3 * args.seed + 2)?;
+
+    let config = TrainConfig {
+        train: vec![folder.join("train.sets")],
+        valid: vec![folder.join("valid.sets")],
+        hidden: 64,
+        heads: 4,
+        blocks: 2,
+        ffn: 128,
+        inducing: 16,
+        lr: 2e-3,
+        batch_sets: 8,
+        epochs: args.epochs,
+        patience: 0,
+        seed: args.seed,
+        threads: usize::from(args.compute.threads.unwrap_or(0)),
+        ..TrainConfig::preset(Preset::Default)
+    };
+    eprintln!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 16 inducing points.");
+    let model_folder = folder.join("model");
+    let data = Data { train, valid: Some(valid) };
+    let (model, state) = train::new_run(&config, &data)?;
+    train::train(&config, &model_folder, &data, model, state)?;
+
+    let Checkpoint { model, parameters } = Checkpoint::load(&model_folder)?;
+    let batcher = Batcher::new(&test, model.config())?;
+    let scores = scorer::score(&model, &parameters, &batcher, |_| {})?;
+    let (feature, direction) = best_feature(&data.train)?;
+    let by_feature = feature_scores(&test, feature, direction);
+    let mut rng = Rng::new(args.seed, Stream::RandomScores, 0);
+    let random: Vec<f32> = (0..test.num_documents()).map(|_| rng.uniform() as f32).collect();
+
+    let rows = [
+        ("random order".to_owned(), random),
+        (format!("best single feature ({})", feature + 1), by_feature),
+        ("SetRank".to_owned(), scores),
+    ];
+    let metrics = [1, 5, 10].map(|k| Metric::Ndcg(Some(k)));
+    println!("\n{:<28}{:>8}{:>8}{:>8}", "test queries", "ndcg@1", "ndcg@5", "ndcg@10");
+    let mut results = serde_json::Map::new();
+    for (name, scores) in rows {
+        let evaluation = evaluate(&test, &scores, None, &metrics, &Conventions::default())?;
+        let means = means(&evaluation);
+        println!("{name:<28}{:>8.4}{:>8.4}{:>8.4}", means[0], means[1], means[2]);
+        results.insert(name, json!({"ndcg@1": means[0], "ndcg@5": means[1], "ndcg@10": means[2]}));
+    }
+    write_results(folder, &serde_json::Value::Object(results))?;
+    let shown = folder.display();
+    println!(
+        "\nModel, log and learning curve: {shown}/model (config.json, model.safetensors, log.jsonl, curve.svg).\n\
+         Next: setrank eval --model {shown}/model --data {shown}/test.sets\n\
+         \x20     setrank rank --model {shown}/model --data {shown}/test.sets --format trec"
+    );
+    Ok(())
+}
+
+fn write_results(folder: &Path, results: &serde_json::Value) -> setrank::Result<()> {
+    write_atomically(&folder.join(RESULTS), |w| writeln!(w, "{results:#}"))
+}
+
+fn means(evaluation: &Evaluation) -> Vec<f64> {
+    (0..evaluation.metrics().len()).map(|metric| evaluation.summary(metric).mean).collect()
+}
+
+/// The feature that ranks the training queries best by NDCG@10, and whether larger (1) or smaller (−1) is better.
+fn best_feature(train: &Dataset) -> anyhow::Result<(usize, f32)> {
+    let mut best = (0, 1.0, f64::NEG_INFINITY);
+    for feature in 0..train.num_features() {
+        for direction in [1.0, -1.0] {
+            let scores = feature_scores(train, feature, direction);
+            let metrics = [Metric::Ndcg(Some(10))];
+            let value = evaluate(train, &scores, None, &metrics, &Conventions::default())?.summary(0).mean;
+            if value > best.2 {
+                best = (feature, direction, value);
+            }
+        }
+    }
+    Ok((best.0, best.1))
+}
+
+/// Scores `[N]` that rank as column number `feature` does, missing values last.
+fn feature_scores(data: &Dataset, feature: usize, direction: f32) -> Vec<f32> {
+    let values = data.features().chunks_exact(data.num_features()).map(|row| row[feature] * direction);
+    values.map(|value| if value.is_nan() { f32::MIN } else { value }).collect()
 }

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use serde_json::{Map, Value, json};
 use setrank::data::Dataset;
 use setrank::data::letor::Labels;
+use setrank::model::SetRank;
+use setrank::train::checkpoint;
 
 use super::source::{self, TextArgs};
 
@@ -45,13 +46,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The entries of a model folder.
+/// The entries of a model folder: its configuration, the long arrays of the normalisation left out.
 fn describe_model(folder: &Path) -> anyhow::Result<Map<String, Value>> {
-    let path = folder.join("config.json");
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}: is {} a model?", path.display(), folder.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{}: not the configuration of a model", path.display()))
+    let config = checkpoint::load_config(folder)?;
+    let model = SetRank::new(config)?;
+    let Value::Object(mut entries) = serde_json::to_value(model.config())? else {
+        unreachable!("a configuration is an object");
+    };
+    entries.insert("normalize".into(), json!(model.config().normalize.kind));
+    entries.insert(
+        "missing_indicators".into(),
+        json!(model.config().input_size() - model.config().num_features),
+    );
+    let mut described = Map::from_iter([("parameters".to_owned(), json!(model.layout().len()))]);
+    described.extend(entries);
+    Ok(described)
 }
 
 /// The entries of a data set.

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod compare;
+mod compute;
 mod demo;
 mod eval;
 mod export;
 mod import;
 mod info;
 mod logger;
+mod metric_args;
 mod rank;
+mod scoring;
 mod source;
 mod split;
 mod synth;
@@ -38,7 +41,7 @@ enum Command {
     /// Describe a data set or a model
     Info(info::Args),
     /// Train a model
-    Train(train::Args),
+    Train(Box<train::Args>),
     /// Evaluate a model or a file of scores
     Eval(eval::Args),
     /// Score the documents of every query
@@ -57,7 +60,7 @@ pub fn main() -> ExitCode {
         Command::Split(args) => split::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Info(args) => info::run(args),
-        Command::Train(args) => train::run(args),
+        Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(args),
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),

@@ -93,7 +93,6 @@ pub fn open(paths: &[PathBuf], text: &TextArgs, labels: Labels) -> anyhow::Resul
 
 /// Opens data for a model: text is read with its first index, width and meaning of absent features, so that an
 /// index it does not have is an error at its line; a store has to fit, which [`Dataset::aligned_to`] checks.
-#[expect(dead_code, reason = "for the commands that read a model")]
 pub fn open_for_model(
     paths: &[PathBuf],
     text: &TextArgs,

@@ -1,6 +1,6 @@
 //! Reading the rows of a data set as a model's features.
 
-use super::{Absent, Dataset};
+use super::{Absent, Columns, Dataset};
 use crate::{Error, Result};
 
 /// The raw features that a model reads.
@@ -12,6 +12,13 @@ pub struct RawFeatures {
     pub count: u32,
     /// What an absent index means to the model.
     pub absent: Absent,
+}
+
+impl From<Columns> for RawFeatures {
+    /// What a model trained on data of these columns reads.
+    fn from(columns: Columns) -> Self {
+        RawFeatures { first_index: columns.first_index, count: columns.count, absent: columns.absent }
+    }
 }
 
 /// How a row of a data set becomes the raw features of a model: by raw index, whatever the first index and

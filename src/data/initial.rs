@@ -3,8 +3,11 @@
 //! A ranking is one score a document: higher is better, ties stand in file order, NaN means that the ranking
 //! does not contain the document. Scores are kept as 32-bit floats: those that differ only beyond tie.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use super::Dataset;
 use super::letor::{Flaw, Input, scan};
@@ -17,6 +20,24 @@ pub struct InitialFeature {
     pub index: u32,
     /// Whether smaller is better, as for a rank.
     pub ascending: bool,
+}
+
+impl fmt::Display for InitialFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.index, if self.ascending { "asc" } else { "desc" })
+    }
+}
+
+impl Serialize for InitialFeature {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for InitialFeature {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 impl FromStr for InitialFeature {
@@ -193,6 +214,20 @@ pub fn top_k(scores: &[f32], k: usize) -> TopK {
     let mut kept = order(scores);
     let dropped = kept.split_off(k.min(kept.len()));
     TopK { kept, dropped }
+}
+
+/// Which rows `[N]` of `data` stand among the first `k` of their set in the first ranking.
+///
+/// # Panics
+/// If the data has no initial ranking.
+pub fn kept(data: &Dataset, k: usize) -> Vec<bool> {
+    let mut kept = vec![false; data.num_documents()];
+    for query in data.queries() {
+        for document in top_k(query.initial_scores(0), k).kept {
+            kept[query.rows().start + document] = true;
+        }
+    }
+    kept
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
 
 pub mod alignment;
+pub mod batch;
 pub mod column;
 pub mod dataset;
 pub mod initial;
@@ -11,6 +12,7 @@ pub mod letor;
 pub mod normalize;
 pub mod store;
 pub mod subset;
+pub mod synth;
 
 pub use alignment::{Alignment, RawFeatures};
 pub use dataset::{Absent, Columns, Dataset, DatasetBuilder, Document, Query};

@@ -1,8 +1,10 @@
 //! How good a ranking is, and whether one is better than another.
 //!
 //! Flow: scores ([`scores`]) → a value a query and metric ([`mod@evaluate`], by the formulas of [`metrics`] under
-//! the [`conventions`] chosen) → means ([`report`]) or a paired test of two rankings ([`significance`]).
+//! the [`conventions`] chosen) → means ([`report`]) or the paired difference of two rankings ([`comparison`],
+//! tested as in [`significance`]).
 
+pub mod comparison;
 pub mod conventions;
 pub mod evaluate;
 pub mod metrics;

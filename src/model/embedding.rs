@@ -58,6 +58,7 @@ pub fn forward<T: Scalar>(
     }
 }
 
+#[allow(clippy::too_many_arguments)]
 /// Gradients of the layer's parameters, added to, from dx `[N, C]`, which is overwritten.
 pub fn backward<T: Scalar>(
     dx: &mut [T],

@@ -147,6 +147,7 @@ pub struct MabSlots {
 }
 
 /// One block of the encoder.
+#[allow(clippy::large_enum_variant)] // a handful of them, never moved about
 #[derive(Clone, Debug)]
 pub enum BlockSlots {
     /// MAB(X, X)

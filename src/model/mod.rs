@@ -4,6 +4,7 @@ pub mod block;
 pub mod embedding;
 pub mod layout;
 pub mod mab;
+pub mod scorer;
 pub mod setrank;
 
 pub use layout::{ParamLayout, Parameter};

@@ -82,6 +82,17 @@ impl SetRank {
         &self.config
     }
 
+    /// Cuts lists to the first `top_k` documents of the first initial ranking, or not; no parameter depends on it.
+    pub fn set_top_k(&mut self, top_k: Option<usize>) {
+        self.config.top_k = top_k;
+    }
+
+    /// Trains on with another dropout of the attention weights; no parameter depends on it.
+    pub fn set_dropout(&mut self, dropout: f64) -> Result<()> {
+        self.config.dropout = dropout;
+        self.config.validate()
+    }
+
     /// Its table of parameters.
     pub fn layout(&self) -> &ParamLayout {
         &self.layout

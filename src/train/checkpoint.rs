@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::config::{FORMAT_VERSION, ModelConfig};
 use crate::files::write_atomically;
-use crate::model::{Parameter, SetRank};
+use crate::model::SetRank;
 use crate::{Error, Result};
 
 /// File name of the weights in a model folder.
@@ -137,9 +137,4 @@ pub(super) fn write_tensors<'a>(
         .collect();
     let bytes = safetensors::serialize(views, metadata).expect("names are unique and shapes fit");
     write_atomically(path, |w| w.write_all(&bytes))
-}
-
-/// Whether `a` and `b` are the same table.
-pub(super) fn same_parameters(a: &[Parameter], b: &[Parameter]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.shape == b.shape)
 }

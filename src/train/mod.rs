@@ -1,6 +1,12 @@
-//! Training: optimiser, schedule, trainer, checkpoints and logs.
+//! Training: configuration, optimiser, the loop, checkpoints and logs.
 
 pub mod checkpoint;
+pub mod config;
+pub mod log;
 pub mod optimizer;
+pub mod state;
+pub mod trainer;
 
 pub use checkpoint::Checkpoint;
+pub use config::TrainConfig;
+pub use trainer::Trainer;

@@ -40,6 +40,7 @@ mod sizes;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use self::collect::{Collected, Collector};
 use self::layout::rearrange;
@@ -58,15 +59,18 @@ pub use self::render::{check_ids, write};
 pub const MAX_INDEX: u32 = 1_000_000;
 
 /// What the first column stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum IndexBase {
     /// 0 where index 0 occurs, else 1.
     #[default]
+    #[serde(rename = "auto")]
     Auto,
     /// Features are counted from 0.
+    #[serde(rename = "0")]
     #[value(name = "0")]
     Zero,
     /// Features are counted from 1: index 0 is an error.
+    #[serde(rename = "1")]
     #[value(name = "1")]
     One,
 }

@@ -1,0 +1,34 @@
+//! Where and with how many threads to compute.
+
+use anyhow::{Context, bail};
+use setrank::train::config::DeviceChoice;
+
+/// Threads and device, for every command that computes.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Computing")]
+pub struct ComputeArgs {
+    /// Threads; results do not depend on it [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+
+    /// Where to compute; `auto` is the best that this build and machine have [default: auto]
+    #[arg(long)]
+    pub device: Option<DeviceChoice>,
+}
+
+impl ComputeArgs {
+    /// Sets the machine up, or says why it cannot.
+    pub fn set_up(self) -> anyhow::Result<()> {
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or_default())
+    }
+}
+
+/// Starts `threads` threads (0 = one a core) and checks that `device` is there.
+pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
+    if device == DeviceChoice::Cuda {
+        bail!(
+            "--device cuda: this version computes on the CPU only; leave the flag out or give --device cpu"
+        );
+    }
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
+}

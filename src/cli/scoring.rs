@@ -1,0 +1,115 @@
+//! Scores of a data set by one model or the mean of several, for the commands that rank.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use indicatif::{ProgressBar, ProgressStyle};
+use setrank::data::Dataset;
+use setrank::data::batch::Batcher;
+use setrank::data::initial::{self, InitialFeature, InitialSources};
+use setrank::data::letor::Labels;
+use setrank::model::scorer;
+use setrank::train::Checkpoint;
+
+use super::source::{self, TextArgs};
+
+/// Initial rankings of the data that is ranked.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Initial rankings")]
+pub struct InitialArgs {
+    /// Scores of an initial ranking, one a document, higher = better, NULL = not in the ranking; may be repeated,
+    /// in the order of training. Takes the place of what a .sets file stores
+    #[arg(long, value_name = "FILE")]
+    pub init: Vec<PathBuf>,
+
+    /// A raw feature that serves as initial ranking, `I`, `I:desc` or `I:asc` (smaller is better); may be
+    /// repeated, after those of --init
+    #[arg(long, value_name = "I[:asc|desc]")]
+    pub init_feature: Vec<InitialFeature>,
+
+    /// Rerank only the first K documents of the first initial ranking, the others follow in its order; 0 = all
+    /// [default: as the model was trained]
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+}
+
+impl InitialArgs {
+    /// Gives `data` the rankings.
+    pub fn attach(&self, data: &mut Dataset) -> setrank::Result<()> {
+        let sources = InitialSources { files: self.init.clone(), features: self.init_feature.clone() };
+        initial::attach(data, &sources)
+    }
+}
+
+impl InitialArgs {
+    /// The rows of `data` that --top-k keeps, where it is given.
+    pub fn kept(&self, data: &Dataset) -> anyhow::Result<Option<Vec<bool>>> {
+        let Some(k) = self.top_k.filter(|&k| k > 0) else { return Ok(None) };
+        if data.num_initial() == 0 {
+            bail!(
+                "--top-k cuts the first initial ranking, but the data has none: give --init or --init-feature"
+            );
+        }
+        Ok(Some(initial::kept(data, k)))
+    }
+}
+
+/// A data set and what models say of it.
+pub struct Scored {
+    pub data: Dataset,
+    /// `[N]` by row
+    pub scores: Vec<f32>,
+    /// The rows that the models reranked; `None` = all
+    pub kept: Option<Vec<bool>>,
+}
+
+/// Opens data for the models in `folders` and scores it with the mean of their scores.
+pub fn score(
+    folders: &[PathBuf],
+    data: &[PathBuf],
+    text: &TextArgs,
+    initial: &InitialArgs,
+    labels: Labels,
+) -> anyhow::Result<Scored> {
+    let mut models = folders.iter().map(|folder| Checkpoint::load(folder)).collect::<Result<Vec<_>, _>>()?;
+    for checkpoint in &mut models {
+        if let Some(k) = initial.top_k {
+            checkpoint.model.set_top_k((k > 0).then_some(k));
+        }
+    }
+    let (features, top_k) = (models[0].model.config().raw_features(), models[0].model.config().top_k);
+    for (folder, other) in folders.iter().zip(&models) {
+        let config = other.model.config();
+        if config.raw_features() != features || config.top_k != top_k {
+            bail!(
+                "{} and {} do not read the same data: features, index base, meaning of absent features and top_k \
+                 of an ensemble have to agree",
+                folders[0].display(),
+                folder.display()
+            );
+        }
+    }
+    let mut data = source::open_for_model(data, text, labels, features)?;
+    initial.attach(&mut data)?;
+    let bar = progress(data.num_queries() * models.len());
+    let mut sums = vec![0.0f64; data.num_documents()];
+    let mut kept = None;
+    for (number, Checkpoint { model, parameters }) in models.iter().enumerate() {
+        let batcher = Batcher::new(&data, model.config())?;
+        let done_before = number * data.num_queries();
+        let scores =
+            scorer::score(model, parameters, &batcher, |done| bar.set_position((done_before + done) as u64))?;
+        sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += f64::from(score));
+        kept = batcher.kept().map(<[bool]>::to_vec);
+    }
+    bar.finish_and_clear();
+    let scores = sums.into_iter().map(|sum| (sum / models.len() as f64) as f32).collect();
+    Ok(Scored { data, scores, kept })
+}
+
+fn progress(queries: usize) -> ProgressBar {
+    ProgressBar::new(queries as u64).with_style(
+        ProgressStyle::with_template("scoring {pos} of {len} queries {wide_bar} {eta} left")
+            .expect("a valid template"),
+    )
+}

@@ -1,9 +1,0 @@
-//! `setrank train`.
-
-/// Arguments of `setrank train`.
-#[derive(clap::Args)]
-pub struct Args {}
-
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("not there yet")
-}

@@ -1,0 +1,311 @@
+//! `setrank train`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, bail};
+use setrank::config::{FORMAT_VERSION, ModelConfig};
+use setrank::data::batch::Batcher;
+use setrank::data::initial::{self, InitialSources};
+use setrank::data::letor::Labels;
+use setrank::data::{Dataset, Normalize};
+use setrank::files::write_atomically;
+use setrank::model::SetRank;
+use setrank::train::checkpoint::{self, Checkpoint};
+use setrank::train::config::Ordinal;
+use setrank::train::state::{State, fingerprint};
+use setrank::train::trainer::Stop;
+use setrank::train::{TrainConfig, Trainer};
+
+use self::flags::Flags;
+use self::observer::Reporter;
+use super::compute;
+use super::source::{self, TextArgs};
+
+mod flags;
+mod observer;
+
+/// File name of the effective configuration in a model folder.
+const TRAIN_CONFIG: &str = "train.toml";
+
+/// Keys that may change when a run is resumed: none of them alters the bits of a step.
+const FREE_ON_RESUME: [&str; 10] = [
+    "train",
+    "valid",
+    "epochs",
+    "max_steps",
+    "max_seconds",
+    "patience",
+    "threads",
+    "device",
+    "init",
+    "valid_init",
+];
+
+/// Arguments of `setrank train`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model folder to write
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+
+    /// TOML file with values for any of the flags, named as they are, with `_` for `-`; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Go on with the run in the model folder, under its own configuration; the result has the same bits as
+    /// that of an uninterrupted run
+    #[arg(long)]
+    resume: bool,
+
+    /// Replace the model that the folder holds
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
+
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let config = configuration(&args)?;
+    if config.train.is_empty() {
+        bail!("no training data: give --train FILE");
+    }
+    compute::set_up(config.threads, config.device)?;
+    let data = Data::open(&config)?;
+    let (model, state) = if args.resume {
+        resumed(&args.output, &data)?
+    } else {
+        check_new(&args, &data)?;
+        new_run(&config, &data)?
+    };
+    train(&config, &args.output, &data, model, state)
+}
+
+/// Flags over TOML over preset; a resumed run's own configuration is the lowest layer.
+fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
+    let read = |path: &Path| -> anyhow::Result<toml::Table> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        text.parse().with_context(|| format!("{}: not TOML", path.display()))
+    };
+    let mut layers = Vec::new();
+    if let Some(path) = &args.config {
+        layers.push(read(path)?);
+    }
+    layers.push(toml::Table::try_from(&args.flags)?);
+    if !args.resume {
+        let config = TrainConfig::from_layers(&layers)?;
+        return match config.from.clone() {
+            Some(folder) => warm_start(config, &folder, &layers),
+            None => Ok(config),
+        };
+    }
+    let path = args.output.join(TRAIN_CONFIG);
+    let own = read(&path).context("nothing to resume")?;
+    for (key, value) in layers.iter().flatten() {
+        if own.get(key) != Some(value) && !FREE_ON_RESUME.contains(&key.as_str()) {
+            let was = own.get(key).map_or("not set".to_owned(), ToString::to_string);
+            bail!(
+                "--resume: `{key}` was {was} and cannot become {value}; start a new run, or one --from this model"
+            );
+        }
+    }
+    layers.insert(0, own);
+    Ok(TrainConfig::from_layers(&layers)?)
+}
+
+/// The configuration of a run that starts from the model in `folder`: what the model is, it stays.
+fn warm_start(mut config: TrainConfig, folder: &Path, layers: &[toml::Table]) -> anyhow::Result<TrainConfig> {
+    let asked = config.clone();
+    config.adopt(&checkpoint::load_config(folder)?);
+    let (asked, adopted) = (toml::Table::try_from(asked)?, toml::Table::try_from(&config)?);
+    for key in layers.iter().flat_map(toml::Table::keys) {
+        if asked[key] != adopted[key] {
+            bail!(
+                "--from: the model in {} has `{key}` {}, not {}",
+                folder.display(),
+                adopted[key],
+                asked[key]
+            );
+        }
+    }
+    Ok(config)
+}
+
+/// Training and validation data with their initial rankings.
+pub struct Data {
+    pub train: Dataset,
+    pub valid: Option<Dataset>,
+}
+
+impl Data {
+    fn open(config: &TrainConfig) -> anyhow::Result<Self> {
+        let text = TextArgs {
+            query_sizes: config.query_sizes.clone(),
+            features: (config.features > 0).then_some(config.features),
+            index_base: Some(config.index_base),
+            absent: Some(config.absent).filter(|&absent| absent != Default::default()),
+            label_offset: Some(config.label_offset),
+        };
+        // What a model in the folder to start from reads decides how the text is read.
+        let of_model = config.from.as_deref().map(checkpoint::load_config).transpose()?;
+        let mut train = match &of_model {
+            Some(model) => {
+                source::open_for_model(&config.train, &text, Labels::Required, model.raw_features())?
+            }
+            None => source::open(&config.train, &text, Labels::Required)?,
+        };
+        let columns = train.columns();
+        let sources = |files: &[PathBuf]| InitialSources {
+            files: files.to_vec(),
+            features: config.init_feature.clone(),
+        };
+        initial::attach(&mut train, &sources(&config.init))?;
+        if config.valid.is_empty() {
+            if !config.valid_init.is_empty() {
+                bail!("--valid-init without --valid");
+            }
+            return Ok(Data { train, valid: None });
+        }
+        if config.init.len() != config.valid_init.len() {
+            bail!(
+                "{} --init and {} --valid-init: training and validation data need the same initial rankings",
+                config.init.len(),
+                config.valid_init.len()
+            );
+        }
+        let text = TextArgs { query_sizes: config.valid_query_sizes.clone(), ..text };
+        let features = of_model.map_or(columns.into(), |model| model.raw_features());
+        let mut valid = source::open_for_model(&config.valid, &text, Labels::Required, features)?;
+        initial::attach(&mut valid, &sources(&config.valid_init))?;
+        if valid.num_initial() != train.num_initial() {
+            bail!(
+                "the training data has {} initial ranking(s), the validation data {}",
+                train.num_initial(),
+                valid.num_initial()
+            );
+        }
+        Ok(Data { train, valid: Some(valid) })
+    }
+
+    /// Stands for the data in the state of a run.
+    fn fingerprint(&self) -> u32 {
+        let valid = self.valid.as_ref().map_or(0, fingerprint);
+        fingerprint(&self.train).rotate_left(1) ^ valid
+    }
+}
+
+/// Refuses to replace a model unasked, and flags that the data cannot serve.
+fn check_new(args: &Args, data: &Data) -> anyhow::Result<()> {
+    if args.output.join(checkpoint::CONFIG).exists() && !args.overwrite {
+        bail!(
+            "{} holds a model already: give --resume to go on with its run, or --overwrite to replace it",
+            args.output.display()
+        );
+    }
+    let flags = &args.flags;
+    let needs_ranking = [
+        ("--ordinal", flags.ordinal.is_some_and(|o| o != Ordinal::None)),
+        ("--top-k", flags.top_k > Some(0)),
+    ];
+    if let Some((flag, _)) = needs_ranking.iter().find(|(_, given)| *given)
+        && data.train.num_initial() == 0
+    {
+        bail!("{flag} needs an initial ranking: give one with --init or --init-feature");
+    }
+    Ok(())
+}
+
+/// The model of a new run, and its first state.
+pub fn new_run(config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, State)> {
+    let (model, parameters) = match &config.from {
+        Some(folder) => {
+            let Checkpoint { mut model, parameters } = Checkpoint::load(folder)?;
+            model.set_dropout(config.dropout)?;
+            (model, parameters)
+        }
+        None => {
+            let model = SetRank::new(model_config(config, &data.train)?)?;
+            let parameters = model.layout().init(config.seed);
+            (model, parameters)
+        }
+    };
+    let state = State::new(parameters, data.fingerprint());
+    Ok((model, state))
+}
+
+/// The model that `config` asks for, its normalisation fitted on `train`.
+fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelConfig> {
+    let columns = train.columns();
+    Ok(ModelConfig {
+        format_version: FORMAT_VERSION,
+        num_features: train.num_features(),
+        hidden_size: config.hidden,
+        num_heads: config.heads,
+        num_blocks: config.blocks,
+        ffn_size: config.ffn,
+        encoder: config.encoder,
+        num_inducing: config.inducing,
+        input: config.input,
+        rbf_centers: config.rbf_centers,
+        qkv_relu: config.qkv_relu,
+        inner_ffn: config.inner_ffn,
+        dropout: config.dropout,
+        layer_norm_eps: config.layer_norm_eps,
+        ordinal: config.ordinal_config(train.num_initial()),
+        top_k: (config.top_k > 0 && train.num_initial() > 0).then_some(config.top_k),
+        index_base: columns.first_index,
+        absent: columns.absent,
+        normalize: Normalize::fit(
+            config.normalize,
+            train.features(),
+            train.num_features(),
+            config.indicators,
+        )?,
+        training: serde_json::json!({}),
+    })
+}
+
+/// The model and state of the run in `folder`.
+fn resumed(folder: &Path, data: &Data) -> anyhow::Result<(SetRank, State)> {
+    let model = SetRank::new(checkpoint::load_config(folder)?)?;
+    let state = State::load(folder, model.layout().len())?;
+    if state.progress.data != data.fingerprint() {
+        bail!("--resume: the data is not that of the run in {}", folder.display());
+    }
+    Ok((model, state))
+}
+
+/// Trains, and leaves model, state and logs in `folder`.
+pub fn train(
+    config: &TrainConfig,
+    folder: &Path,
+    data: &Data,
+    model: SetRank,
+    state: State,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let train = Batcher::new(&data.train, model.config())?;
+    let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
+    let resumed_at = state.adam.step;
+    let mut trainer = Trainer::new(config, model, train, valid, state)?;
+    let toml = toml::to_string(config)?;
+    write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen to Ctrl-C")?;
+    let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
+    let stop = trainer.run(folder, &mut reporter, &interrupted)?;
+    reporter.finish()?;
+    let why = match stop {
+        Stop::Epochs => "all epochs are done",
+        Stop::Steps => "all steps are done",
+        Stop::Patience => "no better model for a while",
+        Stop::Seconds => "the time is up; go on with --resume",
+        Stop::Interrupted => "interrupted; go on with --resume",
+    };
+    eprintln!("{why}. Model: {}", folder.display());
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Batches: what a model sees of a data set, normalised, cut to the top k, with ranks in the initial rankings.
+
+use rayon::prelude::*;
+
+use super::{Alignment, Dataset, Normalize, initial};
+use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
+use crate::rng::{Rng, Stream};
+use crate::{Error, Result};
+
+/// A ragged batch of sets.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Number of each query in its data set `[B]`.
+    pub queries: Vec<usize>,
+    /// Where each set begins and the last ends `[B + 1]`.
+    pub offsets: Vec<usize>,
+    /// Row of each document in the data set `[N]`.
+    pub rows: Vec<usize>,
+    /// Normalised features `[N, F]`, indicators of missing values included.
+    pub features: Vec<f32>,
+    /// Labels `[N]`, negative = unjudged; 0 where the data has none.
+    pub labels: Vec<f32>,
+    /// Row of the ordinal table `[R][N]`, −1 = none.
+    pub ordinals: Vec<Vec<i32>>,
+}
+
+/// Random order and ordinal starts of training; a pure function of seed, epoch and query.
+#[derive(Clone, Copy, Debug)]
+pub struct Shuffle {
+    /// The run's seed.
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
+}
+
+impl Shuffle {
+    fn rng(self, stream: Stream, query: usize) -> Rng {
+        Rng::new(self.seed, stream, (self.epoch << 32) ^ query as u64)
+    }
+}
+
+/// A data set as a model sees it.
+#[derive(Debug)]
+pub struct Batcher<'a> {
+    data: &'a Dataset,
+    alignment: Alignment,
+    normalize: Normalize,
+    num_features: usize,
+    input_size: usize,
+    ordinal: Option<OrdinalConfig>,
+    /// `[N]` by row; `None` where the model takes whole sets.
+    kept: Option<Vec<bool>>,
+    /// `[R][N]` by row
+    ordinals: Vec<Vec<i32>>,
+}
+
+impl<'a> Batcher<'a> {
+    /// Checks that `data` has what the model of `config` needs, and ranks its documents.
+    pub fn new(data: &'a Dataset, config: &ModelConfig) -> Result<Self> {
+        let alignment = data.aligned_to(config.raw_features())?;
+        let rankings = data.num_initial();
+        if config.ordinal.is_some() && rankings != config.num_rankings() {
+            return Err(Error::data(format!(
+                "the model takes {} initial ranking(s), but the data has {rankings}: give each with --init or \
+                 --init-feature, in the order of training",
+                config.num_rankings()
+            )));
+        }
+        if config.top_k.is_some() && rankings == 0 {
+            return Err(Error::data(
+                "the model reranks the top of an initial ranking, but the data has none: give it with --init \
+                 or --init-feature",
+            ));
+        }
+        let kept = config.top_k.map(|k| initial::kept(data, k));
+        let mut batcher = Batcher {
+            data,
+            alignment,
+            normalize: config.normalize.clone(),
+            num_features: config.num_features,
+            input_size: config.input_size(),
+            ordinal: config.ordinal,
+            kept,
+            ordinals: Vec::new(),
+        };
+        batcher.ordinals = (0..config.num_rankings()).map(|r| batcher.rank(r)).collect::<Result<_>>()?;
+        Ok(batcher)
+    }
+
+    /// Index of every row of the data in ranking number `ranking`.
+    fn rank(&self, ranking: usize) -> Result<Vec<i32>> {
+        let n_max = self.ordinal.map_or(0, |ordinal| ordinal.n_max);
+        let labels = self.data.labels();
+        let mut indices = Vec::with_capacity(self.data.num_documents());
+        for query in self.data.queries() {
+            let counted: Vec<bool> = query
+                .rows()
+                .map(|row| self.is_kept(row) && labels.is_none_or(|labels| labels[row] >= 0.0))
+                .collect();
+            let of_query = initial::ordinals(query.initial_scores(ranking), &counted);
+            let ranked = of_query.iter().max().map_or(0, |&last| (last + 1) as usize);
+            if ranked > n_max {
+                return Err(Error::data(format!(
+                    "query {} has {ranked} documents in initial ranking {}, but n_max, the rows of the ordinal \
+                     table, is {n_max}: cut the lists with --top-k, or train with a larger --n-max",
+                    query.id(),
+                    ranking + 1
+                )));
+            }
+            indices.extend(of_query);
+        }
+        Ok(indices)
+    }
+
+    fn is_kept(&self, row: usize) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept[row])
+    }
+
+    /// The data set.
+    pub fn data(&self) -> &'a Dataset {
+        self.data
+    }
+
+    /// Which rows the model reranks, where it does not take whole sets.
+    pub fn kept(&self) -> Option<&[bool]> {
+        self.kept.as_deref()
+    }
+
+    /// Number of documents that the model sees of query number `query`.
+    pub fn set_size(&self, query: usize) -> usize {
+        self.data.rows(query).filter(|&row| self.is_kept(row)).count()
+    }
+
+    /// Makes `batch` the batch of `queries`, shuffled as in training where `shuffle` is given.
+    pub fn fill(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
+        batch.queries.clear();
+        batch.queries.extend_from_slice(queries);
+        batch.offsets.clear();
+        batch.offsets.push(0);
+        batch.rows.clear();
+        batch.ordinals.resize_with(self.ordinals.len(), Vec::new);
+        batch.ordinals.iter_mut().for_each(Vec::clear);
+        for &query in queries {
+            let first = batch.rows.len();
+            batch.rows.extend(self.data.rows(query).filter(|&row| self.is_kept(row)));
+            let rows = &mut batch.rows[first..];
+            if let Some(shuffle) = shuffle {
+                shuffle.rng(Stream::DocumentOrder, query).shuffle(rows);
+            }
+            let start = shuffle.map_or(0, |shuffle| self.ordinal_start(rows, shuffle, query));
+            for (ordinals, of_data) in batch.ordinals.iter_mut().zip(&self.ordinals) {
+                ordinals.extend(rows.iter().map(|&row| match of_data[row] {
+                    index if index < 0 => -1,
+                    index => index + start,
+                }));
+            }
+            batch.offsets.push(batch.rows.len());
+        }
+        let labels = self.data.labels();
+        batch.labels.clear();
+        batch.labels.extend(batch.rows.iter().map(|&row| labels.map_or(0.0, |labels| labels[row])));
+        batch.features.resize(batch.rows.len() * self.input_size, 0.0);
+        let raw_size = self.data.num_features();
+        let raw = self.data.features();
+        batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each_init(
+            || vec![0.0; self.num_features],
+            |aligned, (out, &row)| {
+                self.alignment.read_row(&raw[row * raw_size..(row + 1) * raw_size], aligned);
+                self.normalize.apply(aligned, out);
+            },
+        );
+    }
+
+    /// The integer added to the ranks of a set in training, shared by its rankings.
+    fn ordinal_start(&self, rows: &[usize], shuffle: Shuffle, query: usize) -> i32 {
+        let Some(ordinal) = self.ordinal.filter(|ordinal| ordinal.start == OrdinalStart::Sampled) else {
+            return 0;
+        };
+        let of_rows = self.ordinals.iter().flat_map(|indices| rows.iter().map(|&row| indices[row]));
+        let ranked = of_rows.max().map_or(0, |last| (last + 1) as usize);
+        let starts = (ordinal.n_max - ranked) as u32 + 1;
+        shuffle.rng(Stream::OrdinalStart, query).below(starts) as i32
+    }
+
+    /// Gives the documents that the model did not see scores below those it saw, in the order of the first
+    /// initial ranking. `scores` is `[N]` by row.
+    pub fn rank_dropped_below(&self, scores: &mut [f32]) {
+        let Some(kept) = &self.kept else { return };
+        for query in self.data.queries() {
+            let first = query.rows().start;
+            let of_kept = query.rows().filter(|&row| kept[row]).map(|row| scores[row]);
+            let mut last = of_kept.fold(f32::INFINITY, f32::min);
+            for document in initial::order(query.initial_scores(0)) {
+                if !kept[first + document] {
+                    // Where the scores are so large that 1 makes no difference, the next number below does.
+                    last = (last - 1.0).min(last.next_down());
+                    scores[first + document] = last;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! Everything that a training run can be told. The keys are the command line's flags with `_` for `-`; the same
+//! table is read from TOML, laid over a preset, and written into the model folder as `train.toml`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::optimizer::{AdamConfig, Schedule};
+use crate::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
+use crate::data::Absent;
+use crate::data::initial::InitialFeature;
+use crate::data::letor::IndexBase;
+use crate::data::normalize::Kind;
+use crate::eval::Metric;
+use crate::ops::loss::Loss;
+use crate::{Error, Result};
+
+/// A starting point for all values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// As the paper describes its model.
+    Paper,
+    /// As the authors' published code trains.
+    Authors,
+    /// What we recommend.
+    #[default]
+    Default,
+}
+
+/// Whether and where initial rankings are embedded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Ordinal {
+    /// Not at all; they may still cut the lists.
+    None,
+    /// Added to the output of the input layer.
+    #[default]
+    Input,
+    /// Added to the input of every block.
+    EveryBlock,
+}
+
+/// Where the computation runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// The best device that this build and machine have.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// What decides which model is kept and when to stop, measured on validation data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Select {
+    /// The largest mean of a metric.
+    Metric(Metric),
+    /// The smallest loss.
+    Loss,
+}
+
+impl FromStr for Select {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "loss" => Ok(Select::Loss),
+            _ => text.parse().map(Select::Metric).map_err(|e: Error| format!("{e}; or `loss`")),
+        }
+    }
+}
+
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Select::Metric(metric) => metric.fmt(f),
+            Select::Loss => f.write_str("loss"),
+        }
+    }
+}
+
+impl Serialize for Select {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Select {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The configuration of a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Where the values not given come from.
+    pub preset: Preset,
+
+    /// Training data: one store, or text files.
+    pub train: Vec<PathBuf>,
+    /// Validation data; without it the last model is kept.
+    pub valid: Vec<PathBuf>,
+    /// Set sizes of training text without `qid:`.
+    pub query_sizes: Vec<PathBuf>,
+    /// Set sizes of validation text without `qid:`.
+    pub valid_query_sizes: Vec<PathBuf>,
+    /// Features of the text; 0 = as many as the largest index needs.
+    pub features: u32,
+    /// First feature index of the text.
+    pub index_base: IndexBase,
+    /// What an absent feature index of the text means.
+    pub absent: Absent,
+    /// Added to every label of the text.
+    pub label_offset: f32,
+    /// Files of initial scores of the training data.
+    pub init: Vec<PathBuf>,
+    /// Files of initial scores of the validation data, in the same order.
+    pub valid_init: Vec<PathBuf>,
+    /// Raw features that serve as initial rankings: `I`, `I:asc` or `I:desc`.
+    pub init_feature: Vec<InitialFeature>,
+    /// Documents of the first initial ranking that are reranked; 0 = all.
+    pub top_k: usize,
+
+    /// Kind of block.
+    pub encoder: Encoder,
+    /// Hidden width `C`.
+    pub hidden: usize,
+    /// Attention heads `H`.
+    pub heads: usize,
+    /// Blocks `L`.
+    pub blocks: usize,
+    /// Inner width of the feed-forward network `G`.
+    pub ffn: usize,
+    /// Inducing points `M`.
+    pub inducing: usize,
+    /// Kind of input layer.
+    pub input: Input,
+    /// Centres a feature of the rbf input `K`.
+    pub rbf_centers: usize,
+    /// Whether q, k and v pass through a ReLU.
+    pub qkv_relu: bool,
+    /// Whether both attentions of an induced block have a network of their own.
+    pub inner_ffn: bool,
+    /// Dropout of attention weights.
+    pub dropout: f64,
+    /// LayerNorm's eps.
+    pub layer_norm_eps: f64,
+    /// Whether and where initial rankings are embedded.
+    pub ordinal: Ordinal,
+    /// Where ranks start in training.
+    pub ordinal_start: OrdinalStart,
+    /// Rows of an ordinal table.
+    pub n_max: usize,
+    /// Normalisation of the features.
+    pub normalize: Kind,
+    /// Whether features with missing values get a 0/1 column "missing".
+    pub indicators: bool,
+
+    /// The loss.
+    pub loss: Loss,
+    /// Learning rate.
+    pub lr: f64,
+    /// How it moves.
+    pub schedule: Schedule,
+    /// Steps over which it rises.
+    pub warmup_steps: u64,
+    /// Adam's β₁.
+    pub beta1: f32,
+    /// Adam's β₂.
+    pub beta2: f32,
+    /// Adam's ε.
+    pub adam_eps: f32,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+    /// Largest norm of the gradient; 0 = any.
+    pub clip: f64,
+    /// Sets of a batch.
+    pub batch_sets: usize,
+    /// Batches whose gradients make one step.
+    pub accumulate: usize,
+    /// Passes over the training data at most; 0 = no limit.
+    pub epochs: u64,
+    /// Steps at most; 0 = no limit.
+    pub max_steps: u64,
+    /// Seconds at most; 0 = no limit.
+    pub max_seconds: f64,
+    /// Steps between two validations; 0 = at the end of each epoch.
+    pub valid_every: u64,
+    /// What decides on validation data.
+    pub select: Select,
+    /// Validations without a better model before training stops; 0 = never.
+    pub patience: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Model folder to start from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
+    /// Threads; 0 = one a core.
+    pub threads: usize,
+    /// Where to compute.
+    pub device: DeviceChoice,
+}
+
+impl TrainConfig {
+    /// The values of a preset.
+    pub fn preset(preset: Preset) -> Self {
+        let recommended = TrainConfig {
+            preset,
+            train: Vec::new(),
+            valid: Vec::new(),
+            query_sizes: Vec::new(),
+            valid_query_sizes: Vec::new(),
+            features: 0,
+            index_base: IndexBase::Auto,
+            absent: Absent::Missing,
+            label_offset: 0.0,
+            init: Vec::new(),
+            valid_init: Vec::new(),
+            init_feature: Vec::new(),
+            top_k: 0,
+            encoder: Encoder::Imsab,
+            hidden: 256,
+            heads: 8,
+            blocks: 6,
+            ffn: 1024,
+            inducing: 20,
+            input: Input::Linear,
+            rbf_centers: 100,
+            qkv_relu: false,
+            inner_ffn: true,
+            dropout: 0.0,
+            layer_norm_eps: 1e-5,
+            ordinal: Ordinal::Input,
+            ordinal_start: OrdinalStart::Sampled,
+            n_max: 500,
+            normalize: Kind::Log1pZScore,
+            indicators: true,
+            loss: Loss::SoftmaxCrossEntropy,
+            lr: 5e-4,
+            schedule: Schedule::Constant,
+            warmup_steps: 0,
+            beta1: 0.9,
+            beta2: 0.999,
+            adam_eps: 1e-8,
+            weight_decay: 0.0,
+            clip: 5.0,
+            batch_sets: 32,
+            accumulate: 1,
+            epochs: 100,
+            max_steps: 0,
+            max_seconds: 0.0,
+            valid_every: 0,
+            select: Select::Metric(Metric::Ndcg(Some(10))),
+            patience: 10,
+            seed: 0,
+            from: None,
+            threads: 0,
+            device: DeviceChoice::Auto,
+        };
+        match preset {
+            Preset::Default => recommended,
+            Preset::Paper => TrainConfig {
+                normalize: Kind::ZScore,
+                indicators: false,
+                loss: Loss::AttentionRank,
+                lr: 1e-3,
+                clip: 0.0,
+                top_k: 40,
+                ..recommended
+            },
+            Preset::Authors => TrainConfig {
+                input: Input::Rbf,
+                normalize: Kind::MinMax,
+                indicators: false,
+                qkv_relu: true,
+                inner_ffn: false,
+                layer_norm_eps: 1e-8,
+                ordinal: Ordinal::EveryBlock,
+                ordinal_start: OrdinalStart::Zero,
+                n_max: 40,
+                top_k: 40,
+                select: Select::Loss,
+                patience: 0,
+                epochs: 0,
+                max_steps: 10_000,
+                valid_every: 100,
+                ..recommended
+            },
+        }
+    }
+
+    /// Lays tables of given values over each other, the later over the earlier, and all over the preset that
+    /// they name. A key that does not exist is an error that lists those that do.
+    pub fn from_layers(layers: &[toml::Table]) -> Result<Self> {
+        let preset = match layers.iter().rev().find_map(|layer| layer.get("preset")) {
+            Some(name) => Preset::deserialize(name.clone())
+                .map_err(|e| Error::config(format!("preset: {}", e.message())))?,
+            None => Preset::default(),
+        };
+        let mut table = toml::Table::try_from(TrainConfig::preset(preset)).expect("plain data");
+        for layer in layers {
+            table.extend(layer.clone());
+        }
+        table.insert("preset".into(), toml::Value::try_from(preset).expect("plain data"));
+        let config = TrainConfig::deserialize(table).map_err(|e| Error::config(e.message().to_owned()))?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks the ranges that the model's own configuration does not.
+    pub fn validate(&self) -> Result<()> {
+        let fail = |text: String| Err(Error::config(text));
+        if !(self.lr > 0.0 && self.lr.is_finite()) {
+            return fail(format!("lr is {}: it must be a positive number", self.lr));
+        }
+        for (name, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            if !(0.0..1.0).contains(&value) {
+                return fail(format!("{name} is {value}: it must be in [0, 1)"));
+            }
+        }
+        for (name, value) in [
+            ("adam_eps", f64::from(self.adam_eps)),
+            ("weight_decay", f64::from(self.weight_decay)),
+            ("clip", self.clip),
+            ("max_seconds", self.max_seconds),
+        ] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return fail(format!("{name} is {value}: it must be 0 or a positive number"));
+            }
+        }
+        if self.batch_sets == 0 || self.accumulate == 0 {
+            return fail("batch_sets and accumulate must be at least 1".into());
+        }
+        if self.epochs == 0 && self.max_steps == 0 && self.max_seconds == 0.0 && self.patience == 0 {
+            return fail(
+                "nothing would end this run: give epochs, max_steps, max_seconds or patience".into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes over what a model that training starts from is; its dropout may differ.
+    pub fn adopt(&mut self, model: &ModelConfig) {
+        self.hidden = model.hidden_size;
+        self.heads = model.num_heads;
+        self.blocks = model.num_blocks;
+        self.ffn = model.ffn_size;
+        self.encoder = model.encoder;
+        self.inducing = model.num_inducing;
+        self.input = model.input;
+        self.rbf_centers = model.rbf_centers;
+        self.qkv_relu = model.qkv_relu;
+        self.inner_ffn = model.inner_ffn;
+        self.layer_norm_eps = model.layer_norm_eps;
+        self.top_k = model.top_k.unwrap_or(0);
+        self.normalize = model.normalize.kind;
+        self.indicators = model.input_size() > model.num_features;
+        self.absent = model.absent;
+        match model.ordinal {
+            None => self.ordinal = Ordinal::None,
+            Some(ordinal) => {
+                self.ordinal = match ordinal.at {
+                    OrdinalAt::Input => Ordinal::Input,
+                    OrdinalAt::EveryBlock => Ordinal::EveryBlock,
+                };
+                self.ordinal_start = ordinal.start;
+                self.n_max = ordinal.n_max;
+            }
+        }
+    }
+
+    /// Adam's constants.
+    pub fn adam(&self) -> AdamConfig {
+        AdamConfig {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            eps: self.adam_eps,
+            weight_decay: self.weight_decay,
+        }
+    }
+
+    /// The ordinal embeddings of a model for `rankings` initial rankings.
+    pub fn ordinal_config(&self, rankings: usize) -> Option<OrdinalConfig> {
+        let at = match self.ordinal {
+            Ordinal::None => return None,
+            Ordinal::Input => OrdinalAt::Input,
+            Ordinal::EveryBlock => OrdinalAt::EveryBlock,
+        };
+        (rankings > 0).then_some(OrdinalConfig { rankings, n_max: self.n_max, at, start: self.ordinal_start })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(text: &str) -> toml::Table {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn later_layers_win_over_earlier_ones_and_the_preset() {
+        let file = layer("preset = \"authors\"\nlr = 0.1\nhidden = 64");
+        let flags = layer("lr = 0.2");
+        let config = TrainConfig::from_layers(&[file, flags]).unwrap();
+        assert_eq!((config.lr, config.hidden, config.heads), (0.2, 64, 8));
+        assert!(config.qkv_relu && config.input == Input::Rbf);
+    }
+
+    #[test]
+    fn unknown_keys_and_impossible_values_are_refused() {
+        for (text, reason) in [
+            ("learning_rate = 1", "learning_rate"),
+            ("lr = 0", "lr is 0"),
+            ("preset = \"best\"", "preset"),
+            ("select = \"accuracy\"", "accuracy"),
+            ("beta2 = 1.0", "beta2"),
+            ("batch_sets = 0", "batch_sets"),
+            ("epochs = 0\npatience = 0", "nothing would end"),
+        ] {
+            let error = TrainConfig::from_layers(&[layer(text)]).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_effective_configuration_reads_back() {
+        for preset in [Preset::Paper, Preset::Authors, Preset::Default] {
+            let config = TrainConfig::preset(preset);
+            let table: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
+            assert_eq!(TrainConfig::from_layers(&[table]).unwrap(), config);
+        }
+    }
+}

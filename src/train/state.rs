@@ -1,0 +1,127 @@
+//! A run that can be taken up again: `state.safetensors` in the model folder holds the current parameters, the
+//! optimiser's moments and how far the run is. A resumed run gives the same bits as one that never stopped.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::{parse, read_tensor, write_tensors};
+use super::optimizer::Adam;
+use crate::data::Dataset;
+use crate::{Error, Result};
+
+/// File name of the state in a model folder.
+pub const STATE: &str = "state.safetensors";
+
+const PROGRESS: &str = "progress";
+
+/// How far a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Epochs completed.
+    pub epoch: u64,
+    /// Steps of the current epoch completed.
+    pub step_in_epoch: u64,
+    /// Sum of the losses of the sets since the last validation.
+    pub loss_sum: f64,
+    /// Number of those sets.
+    pub loss_sets: u64,
+    /// Validations since the best.
+    pub validations_since_best: u64,
+    /// The best validation so far.
+    pub best: Option<Best>,
+    /// Stands for the data: a run is not resumed on another.
+    pub data: u32,
+}
+
+/// The best validation so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// Value of what selects.
+    pub value: f64,
+    /// Step at which it was measured.
+    pub step: u64,
+    /// Epoch at which it was measured.
+    pub epoch: u64,
+}
+
+/// Everything that changes while training.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Parameters after the last step.
+    pub parameters: Vec<f32>,
+    /// Moments after the last step.
+    pub adam: Adam,
+    /// How far the run is.
+    pub progress: Progress,
+}
+
+impl State {
+    /// A run that has not begun.
+    pub fn new(parameters: Vec<f32>, data: u32) -> Self {
+        let adam = Adam::new(parameters.len());
+        State { parameters, adam, progress: Progress { data, ..Progress::default() } }
+    }
+
+    /// Writes the state into `folder`.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let len = vec![self.parameters.len()];
+        let tensors = [
+            ("parameters", &self.parameters),
+            ("adam.first", &self.adam.first),
+            ("adam.second", &self.adam.second),
+        ]
+        .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
+        let progress = serde_json::to_string(&self.progress).expect("plain data");
+        let metadata =
+            HashMap::from([(PROGRESS.to_owned(), progress), ("step".to_owned(), self.adam.step.to_string())]);
+        write_tensors(&folder.join(STATE), tensors.into_iter(), Some(metadata))
+    }
+
+    /// Reads the state of a model of `len` parameter values from `folder`.
+    pub fn load(folder: &Path, len: usize) -> Result<Self> {
+        let path = folder.join(STATE);
+        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
+        let tensors = parse(&path, &bytes)?;
+        let read = |name| -> Result<Vec<f32>> {
+            let mut values = vec![0.0; len];
+            read_tensor(&path, &tensors, name, &[len], &mut values)?;
+            Ok(values)
+        };
+        let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes)
+            .map_err(|e| Error::damaged(&path, e.to_string()))?;
+        let metadata = metadata.metadata().as_ref();
+        let entry = |key: &str| {
+            metadata
+                .and_then(|entries| entries.get(key))
+                .ok_or_else(|| Error::damaged(&path, format!("lacks the entry `{key}`")))
+        };
+        let progress = serde_json::from_str(entry(PROGRESS)?)
+            .map_err(|e| Error::damaged(&path, format!("`{PROGRESS}`: {e}")))?;
+        let step = entry("step")?.parse().map_err(|e| Error::damaged(&path, format!("`step`: {e}")))?;
+        Ok(State {
+            parameters: read("parameters")?,
+            adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step },
+            progress,
+        })
+    }
+}
+
+/// A checksum of the labels, set sizes and initial rankings of a data set, and of a sample of its features.
+pub fn fingerprint(data: &Dataset) -> u32 {
+    let features = data.features();
+    let step = features.len().div_ceil(1 << 16).max(1);
+    let sample: Vec<f32> = features.iter().step_by(step).copied().collect();
+    let sizes: Vec<u64> = data.queries().map(|query| query.len() as u64).collect();
+    let mut crc = crc32c::crc32c(bytemuck::cast_slice(&sizes));
+    crc = crc32c::crc32c_append(crc, bytemuck::cast_slice(data.labels().unwrap_or(&[])));
+    for query in data.queries() {
+        for ranking in 0..data.num_initial() {
+            crc = crc32c::crc32c_append(crc, bytemuck::cast_slice(query.initial_scores(ranking)));
+        }
+    }
+    crc32c::crc32c_append(crc, bytemuck::cast_slice(&sample))
+}

@@ -1,0 +1,417 @@
+//! The training loop: shuffled epochs, batches, steps, validations; stops, saves, resumes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::checkpoint::Checkpoint;
+use super::config::{Select, TrainConfig};
+use super::optimizer::global_norm;
+use super::state::{Best, State};
+use crate::data::batch::{Batch, Batcher, Shuffle};
+use crate::eval::{Conventions, Metric, evaluate};
+use crate::model::scorer;
+use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
+use crate::ops::loss::Loss;
+use crate::rng::{Rng, Stream};
+use crate::{Error, Result};
+
+/// What an observer is told after each step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepReport {
+    /// Steps taken so far.
+    pub step: u64,
+    /// Epochs begun, from 1.
+    pub epoch: u64,
+    /// Mean loss of the step's sets.
+    pub loss: f64,
+    /// Learning rate of the step.
+    pub lr: f64,
+    /// Norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Documents of the step.
+    pub documents: usize,
+}
+
+/// What an observer is told after each validation.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidationReport {
+    /// Steps taken so far.
+    pub step: u64,
+    /// Epochs begun, from 1.
+    pub epoch: u64,
+    /// Mean loss of the training sets since the last validation.
+    pub train_loss: f64,
+    /// Measured on validation data, where there is any.
+    pub valid: Option<Validation>,
+    /// Whether this is the best model so far.
+    pub is_best: bool,
+}
+
+/// A model on validation data.
+#[derive(Clone, Copy, Debug)]
+pub struct Validation {
+    /// Mean loss of the sets.
+    pub loss: f64,
+    /// Mean NDCG@10, or the metric that selects.
+    pub metric: f64,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All epochs are done.
+    Epochs,
+    /// All steps are done.
+    Steps,
+    /// The model stopped getting better.
+    Patience,
+    /// The time is up; the run can be resumed.
+    Seconds,
+    /// Somebody asked; the run can be resumed.
+    Interrupted,
+}
+
+/// Follows a run.
+pub trait Observer {
+    /// A step was taken.
+    fn step(&mut self, report: &StepReport) -> Result<()>;
+    /// The model was validated.
+    fn validation(&mut self, report: &ValidationReport) -> Result<()>;
+}
+
+/// A training run.
+pub struct Trainer<'a> {
+    config: &'a TrainConfig,
+    model: SetRank,
+    train: Batcher<'a>,
+    valid: Option<Batcher<'a>>,
+    state: State,
+    gradients: Vec<f32>,
+    workspace: Workspace<f32>,
+    batch: Batch,
+}
+
+impl<'a> Trainer<'a> {
+    /// A run of `model` from `state`.
+    pub fn new(
+        config: &'a TrainConfig,
+        model: SetRank,
+        train: Batcher<'a>,
+        valid: Option<Batcher<'a>>,
+        state: State,
+    ) -> Result<Self> {
+        let relevant = |batcher: &Batcher<'_>| {
+            batcher.data().labels().is_some_and(|labels| labels.iter().any(|&label| label > 0.0))
+        };
+        for (batcher, name) in
+            std::iter::once((&train, "training")).chain(valid.as_ref().map(|v| (v, "validation")))
+        {
+            if batcher.data().num_documents() == 0 {
+                return Err(Error::data(format!("the {name} data has no document")));
+            }
+            if !relevant(batcher) {
+                return Err(Error::data(format!(
+                    "the {name} data has no relevant document: no label is above 0, so there is nothing to learn \
+                     from (if its labels start at another number, see --label-offset)"
+                )));
+            }
+        }
+        let gradients = vec![0.0; model.layout().len()];
+        Ok(Trainer {
+            config,
+            model,
+            train,
+            valid,
+            state,
+            gradients,
+            workspace: Workspace::default(),
+            batch: Batch::default(),
+        })
+    }
+
+    /// Steps of one epoch.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.train.data().num_queries().div_ceil(self.sets_per_step()) as u64
+    }
+
+    /// Steps that the run takes at most, where that is known.
+    pub fn total_steps(&self) -> Option<u64> {
+        let of_epochs = (self.config.epochs > 0).then(|| self.config.epochs * self.steps_per_epoch());
+        let of_steps = (self.config.max_steps > 0).then_some(self.config.max_steps);
+        of_epochs.into_iter().chain(of_steps).min()
+    }
+
+    /// The metric that is measured on validation data.
+    pub fn metric(&self) -> Metric {
+        match self.config.select {
+            Select::Metric(metric) => metric,
+            Select::Loss => Metric::Ndcg(Some(10)),
+        }
+    }
+
+    /// How far the run is.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The model.
+    pub fn model(&self) -> &SetRank {
+        &self.model
+    }
+
+    fn sets_per_step(&self) -> usize {
+        self.config.batch_sets.saturating_mul(self.config.accumulate)
+    }
+
+    /// Trains until something ends it; `folder` then holds the best model and the state. `interrupted` is looked
+    /// at after every step.
+    pub fn run(
+        &mut self,
+        folder: &Path,
+        observer: &mut dyn Observer,
+        interrupted: &AtomicBool,
+    ) -> Result<Stop> {
+        let started = Instant::now();
+        let stop = loop {
+            if let Some(stop) = self.finished() {
+                break stop;
+            }
+            let order = self.epoch_order();
+            let first = self.state.progress.step_in_epoch as usize * self.sets_per_step();
+            let mut ended = None;
+            for queries in order[first.min(order.len())..].chunks(self.sets_per_step()) {
+                let report = self.step(queries)?;
+                observer.step(&report)?;
+                let epoch_done = self.state.progress.step_in_epoch == self.steps_per_epoch();
+                let validate = match self.config.valid_every {
+                    0 => epoch_done,
+                    every => self.state.adam.step.is_multiple_of(every),
+                };
+                if epoch_done {
+                    self.state.progress.epoch += 1;
+                    self.state.progress.step_in_epoch = 0;
+                }
+                if validate || self.steps_are_done() {
+                    self.validate(report.epoch, folder, observer)?;
+                }
+                ended = self.finished().or_else(|| {
+                    let time_is_up = self.config.max_seconds > 0.0
+                        && started.elapsed().as_secs_f64() >= self.config.max_seconds;
+                    if interrupted.load(Ordering::Relaxed) {
+                        Some(Stop::Interrupted)
+                    } else {
+                        time_is_up.then_some(Stop::Seconds)
+                    }
+                });
+                if ended.is_some() || epoch_done {
+                    break;
+                }
+            }
+            if let Some(stop) = ended {
+                break stop;
+            }
+        };
+        // Without a validation so far there is no model yet: keep what there is.
+        if self.state.progress.best.is_none() {
+            self.save_model(folder)?;
+        }
+        self.state.save(folder)?;
+        Ok(stop)
+    }
+
+    fn steps_are_done(&self) -> bool {
+        let progress = &self.state.progress;
+        (self.config.max_steps > 0 && self.state.adam.step >= self.config.max_steps)
+            || (self.config.epochs > 0 && progress.epoch >= self.config.epochs)
+    }
+
+    fn finished(&self) -> Option<Stop> {
+        let progress = &self.state.progress;
+        if self.config.epochs > 0 && progress.epoch >= self.config.epochs {
+            Some(Stop::Epochs)
+        } else if self.config.max_steps > 0 && self.state.adam.step >= self.config.max_steps {
+            Some(Stop::Steps)
+        } else if self.config.patience > 0 && progress.validations_since_best >= self.config.patience {
+            Some(Stop::Patience)
+        } else {
+            None
+        }
+    }
+
+    /// The queries of the current epoch in their random order.
+    fn epoch_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.train.data().num_queries()).collect();
+        Rng::new(self.config.seed, Stream::QueryOrder, self.state.progress.epoch).shuffle(&mut order);
+        order
+    }
+
+    /// One step on the mean loss of `queries`, in batches whose gradients are added up.
+    fn step(&mut self, queries: &[usize]) -> Result<StepReport> {
+        let step = self.state.adam.step;
+        let epoch = self.state.progress.epoch;
+        self.gradients.fill(0.0);
+        let mut loss_sum = 0.0;
+        let mut documents = 0;
+        for (part, queries_of_batch) in queries.chunks(self.config.batch_sets).enumerate() {
+            let shuffle = Shuffle { seed: self.config.seed, epoch };
+            self.train.fill(&mut self.batch, queries_of_batch, Some(shuffle));
+            documents += self.batch.rows.len();
+            let inputs = Inputs {
+                features: &self.batch.features,
+                offsets: &self.batch.offsets,
+                ordinals: &self.batch.ordinals,
+            };
+            // Every batch of a step draws its own dropout.
+            let number = step * self.config.accumulate as u64 + part as u64;
+            let training = Some(TrainingStep { seed: self.config.seed, step: number });
+            let parameters = &self.state.parameters;
+            self.model.forward(&mut self.workspace, parameters, inputs, Keep::ForBackward, training);
+            let (losses, mut d_scores) = losses(self.config.loss, self.workspace.scores(), &self.batch);
+            if let Some(set) = losses.iter().position(|loss| !loss.is_finite()) {
+                let query = self.train.data().query(self.batch.queries[set]);
+                return Err(Error::NonFinite(format!(
+                    "step {}: the loss of query {} is {}; try a lower --lr, a smaller --clip, or another \
+                     --normalize",
+                    step + 1,
+                    query.id(),
+                    losses[set]
+                )));
+            }
+            loss_sum += losses.iter().sum::<f64>();
+            d_scores.iter_mut().for_each(|d| *d /= queries.len() as f32);
+            self.model.backward(
+                &mut self.workspace,
+                parameters,
+                &mut self.gradients,
+                inputs,
+                &d_scores,
+                training,
+            );
+        }
+        let gradient_norm = global_norm(&self.gradients);
+        if !gradient_norm.is_finite() {
+            let ids: Vec<&str> = queries.iter().take(3).map(|&q| self.train.data().query(q).id()).collect();
+            return Err(Error::NonFinite(format!(
+                "step {}: the gradient of queries {}, … is not finite; try a lower --lr or a smaller --clip",
+                step + 1,
+                ids.join(", ")
+            )));
+        }
+        let clipped = self.config.clip > 0.0 && gradient_norm > self.config.clip;
+        let scale = if clipped { self.config.clip / gradient_norm } else { 1.0 };
+        let total = self.total_steps().unwrap_or(u64::MAX);
+        let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
+        let State { parameters, adam, progress } = &mut self.state;
+        adam.step(parameters, &self.gradients, scale as f32, lr as f32, self.config.adam());
+        progress.step_in_epoch += 1;
+        progress.loss_sum += loss_sum;
+        progress.loss_sets += queries.len() as u64;
+        Ok(StepReport {
+            step: step + 1,
+            epoch: epoch + 1,
+            loss: loss_sum / queries.len() as f64,
+            lr,
+            gradient_norm,
+            documents,
+        })
+    }
+
+    /// Validates, keeps the model if it is the best, and saves the state.
+    fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
+        let valid = match &self.valid {
+            Some(valid) => {
+                Some(validate(&self.model, &self.state.parameters, valid, self.config.loss, self.metric())?)
+            }
+            None => None,
+        };
+        let step = self.state.adam.step;
+        let progress = &mut self.state.progress;
+        // Larger is better; without validation data every model replaces the last.
+        let value = match (valid, self.config.select) {
+            (Some(valid), Select::Metric(_)) => valid.metric,
+            (Some(valid), Select::Loss) => -valid.loss,
+            (None, _) => step as f64,
+        };
+        let is_best = progress.best.is_none_or(|best| value > best.value);
+        if is_best {
+            progress.best = Some(Best { value, step, epoch });
+            progress.validations_since_best = 0;
+        } else {
+            progress.validations_since_best += 1;
+        }
+        let train_loss = progress.loss_sum / progress.loss_sets.max(1) as f64;
+        progress.loss_sum = 0.0;
+        progress.loss_sets = 0;
+        if is_best {
+            self.save_model(folder)?;
+        }
+        self.state.save(folder)?;
+        observer.validation(&ValidationReport { step, epoch, train_loss, valid, is_best })
+    }
+
+    fn save_model(&self, folder: &Path) -> Result<()> {
+        let mut config = self.model.config().clone();
+        config.training = self.record();
+        let model = SetRank::new(config)?;
+        Checkpoint { model, parameters: self.state.parameters.clone() }.save(folder)
+    }
+
+    /// The record of the training in the model's configuration.
+    fn record(&self) -> serde_json::Value {
+        let best = self.state.progress.best;
+        let mut record = serde_json::json!({
+            "setrank": env!("CARGO_PKG_VERSION"),
+            "preset": self.config.preset,
+            "loss": self.config.loss,
+            "seed": self.config.seed,
+            "queries": self.train.data().num_queries(),
+            "documents": self.train.data().num_documents(),
+            "step": self.state.adam.step,
+            "epoch": best.map_or(self.state.progress.epoch, |best| best.epoch),
+        });
+        if let (Some(best), Some(_)) = (best, &self.valid) {
+            let value = if self.config.select == Select::Loss { -best.value } else { best.value };
+            record["valid"] = serde_json::json!({ self.config.select.to_string(): value });
+        }
+        record
+    }
+}
+
+/// Loss of each set, and the gradient of their sum by the scores.
+fn losses(loss: Loss, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
+    let scores: Vec<f64> = scores.iter().map(|&score| f64::from(score)).collect();
+    let mut gradient = vec![0.0; scores.len()];
+    let losses = batch
+        .offsets
+        .windows(2)
+        .map(|set| {
+            let rows = set[0]..set[1];
+            loss.of_set(&scores[rows.clone()], &batch.labels[rows.clone()], &mut gradient[rows])
+        })
+        .collect();
+    (losses, gradient.into_iter().map(|d| d as f32).collect())
+}
+
+/// Loss and metric of a model on `valid`.
+fn validate(
+    model: &SetRank,
+    parameters: &[f32],
+    valid: &Batcher<'_>,
+    loss: Loss,
+    metric: Metric,
+) -> Result<Validation> {
+    let data = valid.data();
+    let scores = scorer::score(model, parameters, valid, |_| {})?;
+    let evaluation = evaluate(data, &scores, None, &[metric], &Conventions::default())?;
+    let labels = data.labels().unwrap_or(&[]);
+    let mut loss_sum = 0.0;
+    for query in data.queries() {
+        let rows = query.rows().filter(|&row| valid.kept().is_none_or(|kept| kept[row]));
+        let (scores, labels): (Vec<f64>, Vec<f32>) =
+            rows.map(|row| (f64::from(scores[row]), labels[row])).unzip();
+        let mut gradient = vec![0.0; scores.len()];
+        loss_sum += loss.of_set(&scores, &labels, &mut gradient);
+    }
+    Ok(Validation { loss: loss_sum / data.num_queries() as f64, metric: evaluation.summary(0).mean })
+}
