@@ -403,13 +403,13 @@ fn render(lines: &[Line]) -> String {
         let mut style = line.style;
         let mut pick = |count: u64| {
             let choice = style % count;
-            style = style / count ^ style << 60;
+            style = (style / count) ^ (style << 60);
             choice as usize
         };
         let blank = |choice: usize| [" ", "\t", "  ", " \t "][choice];
         text += ["", "\n", "# x 1:2\n", " \t\r\n"][pick(4)];
         text += &["", " "][pick(2)].repeat(2);
-        text += &["", if line.label >= 0 { "+" } else { "" }][pick(2)].to_owned();
+        text += ["", if line.label >= 0 { "+" } else { "" }][pick(2)];
         text += &format!("{}{}qid:q{}", line.label, blank(pick(4)), line.query);
         for &(index, value) in &line.features {
             let number = match pick(4) {
