@@ -18,7 +18,10 @@ fn a_run_leaves_a_model_logs_and_its_configuration() {
     assert_eq!(config["normalize"]["kind"], "log1p-zscore");
     assert_eq!(config["normalize"]["indicators"], serde_json::json!([false, true, true, true, true]));
     assert!(config["training"]["valid"]["ndcg@10"].as_f64().unwrap() > 0.5);
-    contains(&folder.text("model/train.toml"), &["lr = 0.01", "hidden = 8", "preset = \"default\"", "epochs = 3"]);
+    contains(
+        &folder.text("model/train.toml"),
+        &["lr = 0.01", "hidden = 8", "preset = \"default\"", "epochs = 3"],
+    );
     assert_eq!(folder.text("model/log.jsonl").lines().count(), 18 + 3);
     contains(&folder.text("model/curve.svg"), &["<svg", "validation ndcg@10"]);
     let (described, _) = folder.ok("info model");
@@ -32,7 +35,9 @@ fn training_learns() {
     folder.file("test.txt", letor(60, 3));
     let of = |arguments: &str| -> f64 {
         let (out, _) = folder.ok(&format!("eval {arguments} --data test.txt --metrics ndcg@10 --json"));
-        serde_json::from_str::<serde_json::Value>(&out).unwrap()["metrics"]["ndcg@10"]["mean"].as_f64().unwrap()
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["metrics"]["ndcg@10"]["mean"]
+            .as_f64()
+            .unwrap()
     };
     let documents = folder.text("test.txt").lines().count();
     folder.file("constant.txt", "1\n".repeat(documents));
@@ -56,7 +61,11 @@ fn stopping_after_every_step_gives_the_same_bits() {
         assert!(folder.bytes(&format!("whole/{file}")) == folder.bytes(&format!("pieces/{file}")), "{file}");
     }
     let steps = |log: &str| -> Vec<String> {
-        folder.text(log).lines().map(|line| line.split(",\"documents_per_s\"").next().unwrap().to_owned()).collect()
+        folder
+            .text(log)
+            .lines()
+            .map(|line| line.split(",\"documents_per_s\"").next().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(steps("whole/log.jsonl"), steps("pieces/log.jsonl"));
 }
@@ -89,7 +98,10 @@ fn seeds_make_a_difference_and_repeat() {
 #[test]
 fn ctrl_c_finishes_the_step_and_saves() {
     let folder = with_data();
-    let flags = format!("train --train train.txt --valid valid.txt -o model {} --epochs 0 --patience 0", TINY.join(" "));
+    let flags = format!(
+        "train --train train.txt --valid valid.txt -o model {} --epochs 0 --patience 0",
+        TINY.join(" ")
+    );
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_setrank"))
         .current_dir(folder.path())
         .args(flags.split_whitespace())
@@ -103,7 +115,13 @@ fn ctrl_c_finishes_the_step_and_saves() {
         assert!(started.elapsed() < Duration::from_secs(60), "no step was logged");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(child.wait().unwrap().success());
     let (_, err) = folder.ok("train -o model --resume --max-seconds 1e-9");
     contains(&err, &["the time is up"]);
@@ -129,10 +147,14 @@ fn toml_holds_every_flag_and_flags_win() {
 fn presets_and_variants_run() {
     let folder = with_data();
     folder.train("paper", "--preset paper");
-    folder.train("authors", "--preset authors --init-feature 1 --rbf-centers 5 --max-steps 12 --valid-every 5");
+    folder
+        .train("authors", "--preset authors --init-feature 1 --rbf-centers 5 --max-steps 12 --valid-every 5");
     folder.train("msab", "--encoder msab --loss attention_rank --normalize zscore --indicators false");
     folder.train("alone", "--preset authors --encoder msab --rbf-centers 5 --max-steps 3");
-    contains(&folder.text("authors/config.json"), &["\"every_block\"", "\"rbf\"", "\"top_k\": 40", "\"minmax\""]);
+    contains(
+        &folder.text("authors/config.json"),
+        &["\"every_block\"", "\"rbf\"", "\"top_k\": 40", "\"minmax\""],
+    );
     contains(&folder.text("paper/config.json"), &["\"ordinal\": null", "\"top_k\": null"]);
 }
 
@@ -166,7 +188,8 @@ fn initial_rankings_come_from_files_features_or_the_store() {
     contains(&message, &["takes 1 initial ranking", "--init"]);
     let message = folder.fails("rank --model store --data valid.txt --init train.init");
     contains(&message, &["train.init", "scores", "documents"]);
-    let message = folder.fails(&format!("train --train train.txt --valid valid.txt -o x {tiny} --init train.init"));
+    let message =
+        folder.fails(&format!("train --train train.txt --valid valid.txt -o x {tiny} --init train.init"));
     contains(&message, &["1 --init and 0 --valid-init"]);
 }
 
@@ -248,7 +271,8 @@ fn training_text_keeps_its_index_base() {
     let zero_based = letor(24, 1).replace(" 1:", " 0:").replace(" 2:", " 1:");
     folder.file("train.txt", &zero_based);
     // Index 0 is absent here: the columns must not shift.
-    let narrow: String = zero_based.lines().map(|l| format!("{} 3:0.5\n", l.split(" 0:").next().unwrap())).collect();
+    let narrow: String =
+        zero_based.lines().map(|l| format!("{} 3:0.5\n", l.split(" 0:").next().unwrap())).collect();
     folder.file("valid.txt", narrow);
     folder.train("model", "");
     contains(&folder.text("model/config.json"), &["\"index_base\": 0", "\"num_features\": 6"]);
