@@ -32,7 +32,7 @@ pub struct Args {
     output: PathBuf,
 
     /// Training queries; validation and test have an eighth of them each
-    #[arg(long, value_name = "N", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(8..100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1600, value_parser = clap::value_parser!(u32).range(8..100_000))]
     queries: u32,
 
     /// Seed of data and training
