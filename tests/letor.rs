@@ -138,7 +138,7 @@ fn the_declared_width_holds() {
         assert_eq!((line, &*token), (1, "5:1"));
         assert!(reason.contains("counted from 0"), "{reason}");
     }
-    for features in [0, MAX_INDEX + 1] {
+    for features in [0, MAX_INDEX + 2] {
         let wrong = LetorOptions { features: Some(features), ..options() };
         assert!(matches!(read_with("1 qid:1 1:1\n", &wrong), Err(Error::Config(_))));
     }
@@ -403,13 +403,13 @@ fn render(lines: &[Line]) -> String {
         let mut style = line.style;
         let mut pick = |count: u64| {
             let choice = style % count;
-            style = style / count ^ style << 60;
+            style = (style / count) ^ (style << 60);
             choice as usize
         };
         let blank = |choice: usize| [" ", "\t", "  ", " \t "][choice];
         text += ["", "\n", "# x 1:2\n", " \t\r\n"][pick(4)];
         text += &["", " "][pick(2)].repeat(2);
-        text += &["", if line.label >= 0 { "+" } else { "" }][pick(2)].to_owned();
+        text += ["", if line.label >= 0 { "+" } else { "" }][pick(2)];
         text += &format!("{}{}qid:q{}", line.label, blank(pick(4)), line.query);
         for &(index, value) in &line.features {
             let number = match pick(4) {

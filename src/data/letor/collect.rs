@@ -41,6 +41,7 @@ pub struct Collector<'a, S> {
     runs: Vec<(usize, u64)>,
     regrouped: u64,
     first_regrouped: Option<String>,
+    first_joined: Option<String>,
 
     least: Option<u32>,
     largest: Option<u32>,
@@ -104,6 +105,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             runs: Vec::new(),
             regrouped: 0,
             first_regrouped: None,
+            first_joined: None,
             least: None,
             largest: None,
             zero: None,
@@ -180,7 +182,14 @@ impl<'a, S: Sink> Collector<'a, S> {
         let known = self.last_places[number];
         self.last_places[number] = (file, self.lines + last_line + 1);
         match self.runs.last_mut() {
-            Some((current, count)) if *current == number => *count += documents,
+            Some((current, count)) if *current == number => {
+                *count += documents;
+                if known.0 != file {
+                    let (before, here) = (&self.files[known.0], &self.files[file]);
+                    self.first_joined
+                        .get_or_insert_with(|| format!("query {id} of {before} goes on in {here}"));
+                }
+            }
             _ => {
                 if known.1 > 0 {
                     self.regrouped += 1;
@@ -318,6 +327,9 @@ impl<'a, S: Sink> Collector<'a, S> {
                 "documents of a query do not stand together {} time(s) and were regrouped; first: {first}",
                 self.regrouped
             );
+        }
+        if let Some(first) = &self.first_joined {
+            log::warn!("a query with the same id ends a file and begins the next: {first}");
         }
         if self.largest.is_none() {
             log::warn!("no document has a feature");

@@ -1,6 +1,6 @@
 //! Lines of LETOR text, parsed into a [`Chunk`].
 
-use super::number::{Flaw, byte, ends_token, scan};
+use super::number::{Flaw, byte, ends_token, scan, scan_digits};
 use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
 
 /// One feature as the text gives it.
@@ -85,7 +85,8 @@ impl Chunk {
             labels: options.labels,
             sized: !options.query_sizes.is_empty(),
             label_offset: options.label_offset,
-            chunk: Chunk::default(),
+            // Eight bytes a pair is a fair guess: it spares most of the growing.
+            chunk: Chunk { entries: Vec::with_capacity(text.len() / 8), ..Chunk::default() },
         };
         while parser.at < text.len() {
             if let Err(error) = parser.line() {
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
         if self.chunk.first_document.is_none() {
             self.chunk.first_document = Some(self.place(start));
         }
-        let id = if self.sized { None } else { Some(self.query_id()?) };
+        let id = if self.sized || self.repeats_query_id() { None } else { Some(self.query_id()?) };
         self.features()?;
         if self.peek() == b'#' {
             self.document_id()?;
@@ -212,8 +213,13 @@ impl<'a> Parser<'a> {
         self.chunk.labels.extend(label);
         self.chunk.id_ends.push(self.chunk.ids.len());
         self.chunk.entry_ends.push(self.chunk.entries.len());
+        let line = self.chunk.lines;
         if let Some(id) = id {
-            self.extend_run(id);
+            let id = id.to_owned();
+            self.chunk.runs.push(Run { id, documents: 1, first_line: line, last_line: line });
+        } else if let Some(run) = self.chunk.runs.last_mut() {
+            run.documents += 1;
+            run.last_line = line;
         }
         Ok(())
     }
@@ -221,22 +227,10 @@ impl<'a> Parser<'a> {
     /// The label and the blanks after it; `None` where the line begins without one.
     fn label(&mut self) -> Result<Option<f32>, LineError> {
         let start = self.at;
-        let token = self.token(start);
-        if token.contains(&b':') {
-            return match self.labels {
-                Labels::Required => {
-                    Err(self.error(start, "a line begins with a label: a number before anything else"))
-                }
-                Labels::Optional if self.sized || token.starts_with(b"qid:") => Ok(None),
-                Labels::Optional => {
-                    Err(self.error(start, "a line begins with a label and `qid:`, or with `qid:` alone"))
-                }
-            };
-        }
-        let (value, end) = scan(self.text, start).map_err(|flaw| match flaw {
-            Flaw::NotANumber => self.error(start, "the label is not a number"),
-            Flaw::BeyondF32 => self.error(start, "the label is beyond the range of a 32-bit float"),
-        })?;
+        let (value, end) = match scan(self.text, start) {
+            Ok(scanned) => scanned,
+            Err(flaw) => return self.no_label(start, flaw),
+        };
         if value.is_nan() {
             return Err(self.error(start, "the label is missing: an unjudged document has a negative label"));
         }
@@ -247,6 +241,32 @@ impl<'a> Parser<'a> {
         self.at = end;
         self.skip_blanks();
         Ok(Some(label))
+    }
+
+    /// A line that does not begin with a number: without a label where that is allowed, or an error.
+    #[cold]
+    fn no_label(&self, start: usize, flaw: Flaw) -> Result<Option<f32>, LineError> {
+        let token = self.token(start);
+        let reason = match (self.labels, flaw) {
+            (_, Flaw::BeyondF32) => "the label is beyond the range of a 32-bit float",
+            _ if !token.contains(&b':') => "the label is not a number",
+            (Labels::Required, _) => "a line begins with a label: a number before anything else",
+            (Labels::Optional, _) if self.sized || token.starts_with(b"qid:") => return Ok(None),
+            (Labels::Optional, _) => "a line begins with a label and `qid:`, or with `qid:` alone",
+        };
+        Err(self.error(start, reason))
+    }
+
+    /// Passes the `qid:` token if it is that of the document before, as it mostly is.
+    fn repeats_query_id(&mut self) -> bool {
+        let Some(run) = self.chunk.runs.last() else { return false };
+        let id = self.text[self.at..].strip_prefix(b"qid:").and_then(|id| id.strip_prefix(run.id.as_bytes()));
+        let end = self.at + "qid:".len() + run.id.len();
+        let repeats = id.is_some() && ends_token(byte(self.text, end));
+        if repeats {
+            self.at = end;
+        }
+        repeats
     }
 
     /// The `qid:` token.
@@ -271,43 +291,47 @@ impl<'a> Parser<'a> {
 
     /// All `index:value` pairs of the line.
     fn features(&mut self) -> Result<(), LineError> {
-        let first = self.chunk.entries.len();
+        // Locals, since every push could otherwise have changed what stands in `self`.
+        let text = self.text;
+        let mut at = self.at;
+        let mut entries = std::mem::take(&mut self.chunk.entries);
+        let first = entries.len();
         let mut previous = None;
         let mut ascending = true;
-        loop {
-            self.skip_blanks();
-            let start = self.at;
-            match self.peek() {
-                b'\n' | b'#' => break,
-                _ => {}
+        let outcome = loop {
+            while matches!(byte(text, at), b' ' | b'\t' | b'\r') {
+                at += 1;
             }
-            let mut index = 0u32;
-            loop {
-                let digit = self.peek().wrapping_sub(b'0');
-                if digit > 9 {
-                    break;
+            if matches!(byte(text, at), b'\n' | b'#') {
+                break Ok(());
+            }
+            let start = at;
+            let mut digits = 0;
+            at = scan_digits(text, start, &mut digits);
+            if at == start || byte(text, at) != b':' {
+                break Err(self.no_pair(start));
+            }
+            // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
+            let index = if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
+            let value = match scan(text, at + 1) {
+                Ok((value, end)) => {
+                    at = end;
+                    value
                 }
-                // Beyond the largest index more digits make no difference.
-                if index <= MAX_INDEX {
-                    index = index * 10 + u32::from(digit);
-                }
-                self.at += 1;
-            }
-            if self.at == start || self.peek() != b':' {
-                return Err(self.no_pair(start));
-            }
-            let (value, end) = match scan(self.text, self.at + 1) {
-                Ok(scanned) => scanned,
-                Err(flaw) => return Err(self.no_value(start, flaw)),
+                Err(flaw) => break Err(self.no_value(start, flaw)),
             };
-            if index < self.bounds.least || index > self.bounds.largest {
-                self.unusual_index(start, index)?;
+            if (index < self.bounds.least || index > self.bounds.largest)
+                && let Err(error) = self.unusual_index(start, index)
+            {
+                break Err(error);
             }
-            self.at = end;
             ascending &= previous < Some(index);
             previous = Some(index);
-            self.chunk.entries.push(Entry { index, value });
-        }
+            entries.push(Entry { index, value });
+        };
+        self.chunk.entries = entries;
+        self.at = at;
+        outcome?;
         if !ascending && self.chunk.entries.len() > first {
             self.sort_entries(first);
         }
@@ -423,22 +447,6 @@ impl<'a> Parser<'a> {
         };
         self.chunk.ids.push_str(id);
         Ok(())
-    }
-
-    fn extend_run(&mut self, id: &str) {
-        let line = self.chunk.lines;
-        match self.chunk.runs.last_mut() {
-            Some(run) if run.id == id => {
-                run.documents += 1;
-                run.last_line = line;
-            }
-            _ => self.chunk.runs.push(Run {
-                id: id.to_owned(),
-                documents: 1,
-                first_line: line,
-                last_line: line,
-            }),
-        }
     }
 }
 

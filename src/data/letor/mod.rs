@@ -258,9 +258,9 @@ fn check(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> {
         )));
     }
     if let Some(features) = options.features
-        && !(1..=MAX_INDEX).contains(&features)
+        && !(1..=MAX_INDEX + 1).contains(&features)
     {
-        return Err(Error::config(format!("--features: 1 to {MAX_INDEX}, not {features}")));
+        return Err(Error::config(format!("--features: 1 to {}, not {features}", MAX_INDEX + 1)));
     }
     if !options.label_offset.is_finite() {
         return Err(Error::config("--label-offset: a finite number is needed"));

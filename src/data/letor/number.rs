@@ -32,7 +32,7 @@ pub fn ends_token(byte: u8) -> bool {
 
 /// Reads the number that starts at `at` and ends with its token; gives it, rounded once to f32, and where it
 /// ends. A missing value (NaN, NULL, an infinity, a magnitude of at least [`SENTINEL`]) is NaN.
-#[inline]
+#[inline(always)]
 pub fn scan(text: &[u8], start: usize) -> Result<(f32, usize), Flaw> {
     let mut at = start;
     let sign = byte(text, at);
@@ -52,6 +52,10 @@ pub fn scan(text: &[u8], start: usize) -> Result<(f32, usize), Flaw> {
         digits += decimals;
     }
     if digits == 0 {
+        // By far the most frequent word.
+        if at == start && text[at..].starts_with(b"NULL") && ends_token(byte(text, at + 4)) {
+            return Ok((f32::NAN, at + 4));
+        }
         return scan_word(text, unsigned).map(|end| (f32::NAN, end)).ok_or(Flaw::NotANumber);
     }
     let magnitude = if ends_token(byte(text, at)) && digits <= 19 && mantissa <= 1 << 53 && decimals <= 22 {
@@ -79,8 +83,27 @@ pub fn scan(text: &[u8], start: usize) -> Result<(f32, usize), Flaw> {
     Ok((if negative { -narrow } else { narrow }, at))
 }
 
+/// Appends the digits from `at` on to `mantissa`, modulo 2^64; gives where they end.
+///
+/// Eight bytes at a time and without a branch on the number of digits, which would be mispredicted often.
 #[inline(always)]
-fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
+pub fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
+    while let Some(bytes) = text.get(at..at + 8) {
+        // The first digit stands in the lowest byte.
+        let values = u64::from_le_bytes(bytes.try_into().expect("eight bytes")) ^ 0x3030_3030_3030_3030;
+        // The high bit of every byte that is no digit; above the first of them a carry may disturb it.
+        let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+        let count = others.trailing_zeros() / 8;
+        let digits = if count == 8 { values } else { (values << 8) << (56 - 8 * count) };
+        let digits = (digits.wrapping_mul(10) + (digits >> 8)) & 0x00FF_00FF_00FF_00FF;
+        let digits = (digits.wrapping_mul(100) + (digits >> 16)) & 0x0000_FFFF_0000_FFFF;
+        let digits = (digits.wrapping_mul(10_000) + (digits >> 32)) & 0xFFFF_FFFF;
+        *mantissa = mantissa.wrapping_mul(POWERS[count as usize]).wrapping_add(digits);
+        at += count as usize;
+        if count < 8 {
+            return at;
+        }
+    }
     loop {
         let digit = byte(text, at).wrapping_sub(b'0');
         if digit > 9 {
@@ -90,6 +113,8 @@ fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
         at += 1;
     }
 }
+
+const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
 /// Whether rounding decimal → f64 → f32 can differ from decimal → f32: where the f64 lies just between two
 /// f32, or among the subnormal ones.
