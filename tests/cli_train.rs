@@ -23,9 +23,9 @@ fn a_run_leaves_a_model_logs_and_its_configuration() {
         &["lr = 0.01", "hidden = 8", "preset = \"default\"", "epochs = 3"],
     );
     assert_eq!(folder.text("model/log.jsonl").lines().count(), 18 + 3);
-    contains(&folder.text("model/curve.svg"), &["<svg", "validation ndcg@10"]);
+    contains(&folder.text("model/curve.svg"), &["<svg", "Validation ndcg@10"]);
     let (described, _) = folder.ok("info model");
-    contains(&described, &["parameters: ", "hidden size: 8", "encoder: imsab"]);
+    contains(&described, &["parameters: ", "hidden size: 8", "encoder: imsab", "layer norm eps: 1e-5"]);
 }
 
 #[test]
@@ -242,6 +242,86 @@ fn a_model_is_not_replaced_unasked_and_only_resumed_as_it_was() {
     contains(&folder.fails("train -o model --resume --train other.txt --epochs 5"), &["not that of the run"]);
     folder.ok("train -o model --resume --epochs 4");
     folder.ok(&format!("{again} --overwrite --epochs 1"));
+}
+
+#[test]
+fn resuming_takes_equal_values_and_refuses_others() {
+    let folder = with_data();
+    folder.file("run.toml", "clip = 5\nbeta1 = 0.9\ninit_feature = [\"1\"]\n");
+    folder.train("model", "--config run.toml");
+    folder.ok("train -o model --resume --config run.toml --beta1 0.9 --init-feature 1:desc --epochs 4");
+    folder.train("cosine", "--schedule cosine");
+    contains(&folder.fails("train -o cosine --resume --epochs 5"), &["`epochs` was 3", "cannot become 5"]);
+    // The folder that a run started from is not needed to resume it.
+    folder.ok("train --train train.txt --valid valid.txt --from model --init-feature 1 --epochs 1 -o warm");
+    std::fs::remove_dir_all(folder.path().join("model")).unwrap();
+    folder.ok("train -o warm --resume --epochs 2");
+}
+
+#[test]
+fn what_the_validation_metric_cannot_use_is_found_before_training() {
+    let folder = with_data();
+    folder.file("halves.txt", "0.5 qid:1 1:1\n0 qid:1 1:2\n");
+    let message = folder.fails("train --train train.txt --valid halves.txt --select map -o model");
+    contains(&message, &["no validation query counts for map"]);
+    folder.file("large.txt", "40 qid:1 1:1\n0 qid:1 1:2\n");
+    contains(&folder.fails("train --train train.txt --valid large.txt -o model"), &["40", "--gain linear"]);
+    let tiny = TINY.join(" ");
+    folder.ok(&format!("train --train train.txt --valid large.txt --gain linear --epochs 1 {tiny} -o model"));
+    let message = folder.fails(&format!("train --train train.txt --epochs 0 {tiny} -o other"));
+    contains(&message, &["nothing would end this run"]);
+}
+
+#[test]
+fn without_validation_data_the_last_model_is_kept() {
+    let folder = with_data();
+    let run = format!("train --train train.txt {} --batch-sets 4 --epochs 5", TINY.join(" "));
+    folder.ok(&format!("{run} -o whole --max-steps 8"));
+    folder.ok(&format!("{run} -o longer --max-steps 7"));
+    folder.ok("train -o longer --resume --max-steps 8");
+    let model = |name: &str| folder.bytes(&format!("{name}/model.safetensors"));
+    assert!(model("whole") == model("longer"));
+    folder.ok(&format!("{run} -o epoch --max-steps 6"));
+    assert!(model("whole") != model("epoch"));
+}
+
+#[test]
+fn a_new_run_leaves_no_events_of_the_old() {
+    let folder = with_data();
+    let events = |folder: &Folder| {
+        folder.contents().iter().filter(|(path, _)| path.to_string_lossy().contains("tfevents")).count()
+    };
+    folder.train("model", "");
+    folder.train("model", "--overwrite");
+    assert_eq!(events(&folder), 1);
+    folder.ok("train -o model --resume --epochs 4");
+    assert_eq!(events(&folder), 2);
+}
+
+#[test]
+fn sets_without_documents_are_passed_over() {
+    let folder = with_data();
+    let data = setrank::data::letor::read(&[folder.path().join("train.txt")], &Default::default()).unwrap();
+    let mut builder = setrank::data::DatasetBuilder::new(data.num_features());
+    for query in data.queries() {
+        builder.start_query(format!("empty before {}", query.id()));
+        builder.start_query(query.id());
+        for document in 0..query.len() {
+            builder.push(setrank::data::Document {
+                features: query.document(document),
+                label: query.labels().map(|labels| labels[document]),
+                id: "",
+            });
+        }
+    }
+    setrank::data::store::write(&builder.finish(), &folder.path().join("holes.sets")).unwrap();
+    let tiny = TINY.join(" ");
+    folder.ok(&format!("train --train train.txt --valid holes.sets -o model --epochs 2 {tiny}"));
+    folder.ok(&format!("train --train holes.sets --valid holes.sets -o holes --epochs 2 {tiny}"));
+    assert_eq!(
+        folder.ok("rank --model model --data holes.sets").0,
+        folder.ok("rank --model model --data train.txt").0
+    );
 }
 
 #[test]

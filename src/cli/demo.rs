@@ -50,6 +50,9 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.compute.set_up()?;
     let folder = &args.output;
+    if folder.exists() && !folder.is_dir() {
+        bail!("{} is a file: give a folder with -o", folder.display());
+    }
     if folder.exists() && !folder.join(RESULTS).exists() && folder.read_dir()?.next().is_some() {
         bail!("{} holds something else than an earlier demo: give another folder with -o", folder.display());
     }
@@ -65,9 +68,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Ok(data)
     };
     // Different seeds are samples of one distribution.
-    let train = make("train.sets", queries, 3 * args.seed)?;
-    let valid = make("valid.sets", queries / 8, 3 * args.seed + 1)?;
-    let test = make("test.sets", queries / 8, 3 * args.seed + 2)?;
+    let train = make("train.sets", queries, args.seed.wrapping_mul(3))?;
+    let valid = make("valid.sets", queries / 8, args.seed.wrapping_mul(3).wrapping_add(1))?;
+    let test = make("test.sets", queries / 8, args.seed.wrapping_mul(3).wrapping_add(2))?;
 
     let config = TrainConfig {
         train: vec![folder.join("train.sets")],

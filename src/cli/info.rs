@@ -127,6 +127,7 @@ impl std::fmt::Display for Plain<'_> {
             Value::Null => write!(f, "none"),
             Value::String(text) => write!(f, "{text}"),
             Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                Some(value) if value.abs() < 1e-3 => write!(f, "{value:?}"),
                 Some(value) => write!(f, "{}", (value * 1e4).round() / 1e4),
                 None => write!(f, "{number}"),
             },

@@ -113,6 +113,13 @@ pub fn open_for_model(
     let options = LetorOptions { index_base, features: Some(model.count), absent: model.absent, ..asked };
     let data = open_with(paths, text, &options)?;
     data.aligned_to(model)?;
+    let last = u64::from(model.first_index) + u64::from(model.count) - 1;
+    if data.columns().largest.is_none_or(|largest| u64::from(largest) < last) {
+        log::warn!(
+            "the model reads features up to {last}, the data has them up to {}: the others are taken as absent",
+            data.columns().largest.map_or("none".to_owned(), |largest| largest.to_string())
+        );
+    }
     Ok(data)
 }
 

@@ -14,8 +14,8 @@ pub struct Args {
     like: Like,
 
     /// Number of queries
-    #[arg(long, value_name = "N")]
-    queries: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    queries: u32,
 
     /// Seed; data sets of different seeds are different samples of one distribution
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -33,13 +33,13 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let generator = Generator::new(args.like, args.seed, args.max_docs)?;
     if args.output.extension().is_some_and(|extension| extension == "sets") {
-        generator.write_store(args.queries, &args.output)?;
+        generator.write_store(args.queries as usize, &args.output)?;
     } else if args.output == Path::new("-") {
         let mut out = BufWriter::with_capacity(1 << 20, stdout().lock());
-        generator.write_text(args.queries, &mut out)?;
+        generator.write_text(args.queries as usize, &mut out)?;
         out.flush()?;
     } else {
-        write_atomically(&args.output, |out| generator.write_text(args.queries, out))?;
+        write_atomically(&args.output, |out| generator.write_text(args.queries as usize, out))?;
     }
     Ok(())
 }

@@ -52,6 +52,8 @@ pub struct Batcher<'a> {
     kept: Option<Vec<bool>>,
     /// `[R][N]` by row
     ordinals: Vec<Vec<i32>>,
+    /// Queries that have documents
+    sets: Vec<usize>,
 }
 
 impl<'a> Batcher<'a> {
@@ -82,6 +84,7 @@ impl<'a> Batcher<'a> {
             ordinal: config.ordinal,
             kept,
             ordinals: Vec::new(),
+            sets: (0..data.num_queries()).filter(|&query| !data.rows(query).is_empty()).collect(),
         };
         batcher.ordinals = (0..config.num_rankings()).map(|r| batcher.rank(r)).collect::<Result<_>>()?;
         Ok(batcher)
@@ -121,6 +124,11 @@ impl<'a> Batcher<'a> {
         self.data
     }
 
+    /// The queries that have documents: a set without any has nothing to score or learn from.
+    pub fn sets(&self) -> &[usize] {
+        &self.sets
+    }
+
     /// Which rows the model reranks, where it does not take whole sets.
     pub fn kept(&self) -> Option<&[bool]> {
         self.kept.as_deref()
@@ -131,7 +139,7 @@ impl<'a> Batcher<'a> {
         self.data.rows(query).filter(|&row| self.is_kept(row)).count()
     }
 
-    /// Makes `batch` the batch of `queries`, shuffled as in training where `shuffle` is given.
+    /// Makes `batch` the batch of `queries`, all of which have documents, shuffled as in training where `shuffle` is given.
     pub fn fill(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
         batch.queries.clear();
         batch.queries.extend_from_slice(queries);

@@ -37,7 +37,8 @@ fn parse(text: &str, file: &str) -> Result<Vec<f64>> {
             reason: "expected a score: one finite number a line".to_owned(),
         }),
     };
-    text.lines().enumerate().map(parse_line).collect()
+    // Blank lines at the end do no harm.
+    text.trim_end().lines().enumerate().map(parse_line).collect()
 }
 
 #[cfg(test)]
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn numbers_in_any_usual_form_are_read() {
-        assert_eq!(parse("1\n-2.5\r\n 3e-3 \n+4", "f").unwrap(), [1.0, -2.5, 3e-3, 4.0]);
+        assert_eq!(parse("1\n-2.5\r\n 3e-3 \n+4\n\n", "f").unwrap(), [1.0, -2.5, 3e-3, 4.0]);
         assert_eq!(parse("", "f").unwrap(), [0.0; 0]);
     }
 

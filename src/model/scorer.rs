@@ -23,10 +23,10 @@ pub fn score(
     let mut batch = Batch::default();
     let mut queries: Vec<usize> = Vec::new();
     let mut documents = 0;
-    for query in 0..data.num_queries() {
+    for (done, &query) in batcher.sets().iter().enumerate() {
         queries.push(query);
         documents += batcher.set_size(query);
-        if documents < BATCH_DOCUMENTS && query + 1 < data.num_queries() {
+        if documents < BATCH_DOCUMENTS && done + 1 < batcher.sets().len() {
             continue;
         }
         batcher.fill(&mut batch, &queries, None);

@@ -13,7 +13,7 @@ use crate::data::Absent;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
 use crate::data::normalize::Kind;
-use crate::eval::Metric;
+use crate::eval::{Gain, Metric};
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
 
@@ -117,8 +117,9 @@ pub struct TrainConfig {
     pub features: u32,
     /// First feature index of the text.
     pub index_base: IndexBase,
-    /// What an absent feature index of the text means.
-    pub absent: Absent,
+    /// What an absent feature index of the text means: missing, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
     /// Added to every label of the text.
     pub label_offset: f32,
     /// Files of initial scores of the training data.
@@ -197,6 +198,8 @@ pub struct TrainConfig {
     pub valid_every: u64,
     /// What decides on validation data.
     pub select: Select,
+    /// What a label is worth in the NDCG that selects.
+    pub gain: Gain,
     /// Validations without a better model before training stops; 0 = never.
     pub patience: u64,
     /// Seed of everything random.
@@ -221,7 +224,7 @@ impl TrainConfig {
             valid_query_sizes: Vec::new(),
             features: 0,
             index_base: IndexBase::Auto,
-            absent: Absent::Missing,
+            absent: None,
             label_offset: 0.0,
             init: Vec::new(),
             valid_init: Vec::new(),
@@ -260,6 +263,7 @@ impl TrainConfig {
             max_seconds: 0.0,
             valid_every: 0,
             select: Select::Metric(Metric::Ndcg(Some(10))),
+            gain: Gain::Exp,
             patience: 10,
             seed: 0,
             from: None,
@@ -364,7 +368,7 @@ impl TrainConfig {
         self.top_k = model.top_k.unwrap_or(0);
         self.normalize = model.normalize.kind;
         self.indicators = model.input_size() > model.num_features;
-        self.absent = model.absent;
+        self.absent = Some(model.absent);
         match model.ordinal {
             None => self.ordinal = Ordinal::None,
             Some(ordinal) => {

@@ -8,6 +8,7 @@ use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
 use super::optimizer::global_norm;
 use super::state::{Best, State};
+use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
 use crate::eval::{Conventions, Metric, evaluate};
 use crate::model::scorer;
@@ -117,8 +118,14 @@ impl<'a> Trainer<'a> {
                 )));
             }
         }
+        if valid.is_none() && config.epochs == 0 && config.max_steps == 0 && config.max_seconds == 0.0 {
+            return Err(Error::config(
+                "nothing would end this run: patience needs validation data; give --valid, or --epochs, --max-steps \
+                 or --max-seconds",
+            ));
+        }
         let gradients = vec![0.0; model.layout().len()];
-        Ok(Trainer {
+        let trainer = Trainer {
             config,
             model,
             train,
@@ -127,12 +134,31 @@ impl<'a> Trainer<'a> {
             gradients,
             workspace: Workspace::default(),
             batch: Batch::default(),
-        })
+        };
+        if let Some(valid) = &trainer.valid {
+            // Labels that the metric has no value for are to be found now, not after an epoch.
+            let scores = vec![0.0f32; valid.data().num_documents()];
+            trainer.measure(valid.data(), &scores)?;
+        }
+        Ok(trainer)
+    }
+
+    /// The metric that selects, of `scores` on validation data.
+    fn measure(&self, valid: &Dataset, scores: &[f32]) -> Result<f64> {
+        let conventions = Conventions { gain: self.config.gain, ..Conventions::default() };
+        let summary = evaluate(valid, scores, None, &[self.metric()], &conventions)?.summary(0);
+        if summary.queries == 0 {
+            return Err(Error::data(format!(
+                "no validation query counts for {}: none has a document that the metric takes as relevant",
+                self.metric()
+            )));
+        }
+        Ok(summary.mean)
     }
 
     /// Steps of one epoch.
     pub fn steps_per_epoch(&self) -> u64 {
-        self.train.data().num_queries().div_ceil(self.sets_per_step()) as u64
+        self.train.sets().len().div_ceil(self.sets_per_step()) as u64
     }
 
     /// Steps that the run takes at most, where that is known.
@@ -192,7 +218,7 @@ impl<'a> Trainer<'a> {
                     self.state.progress.epoch += 1;
                     self.state.progress.step_in_epoch = 0;
                 }
-                if validate || self.steps_are_done() {
+                if validate {
                     self.validate(report.epoch, folder, observer)?;
                 }
                 ended = self.finished().or_else(|| {
@@ -212,18 +238,12 @@ impl<'a> Trainer<'a> {
                 break stop;
             }
         };
-        // Without a validation so far there is no model yet: keep what there is.
-        if self.state.progress.best.is_none() {
+        // Where nothing has been selected the last model is kept.
+        if self.state.progress.best.is_none() || self.valid.is_none() {
             self.save_model(folder)?;
         }
         self.state.save(folder)?;
         Ok(stop)
-    }
-
-    fn steps_are_done(&self) -> bool {
-        let progress = &self.state.progress;
-        (self.config.max_steps > 0 && self.state.adam.step >= self.config.max_steps)
-            || (self.config.epochs > 0 && progress.epoch >= self.config.epochs)
     }
 
     fn finished(&self) -> Option<Stop> {
@@ -241,7 +261,7 @@ impl<'a> Trainer<'a> {
 
     /// The queries of the current epoch in their random order.
     fn epoch_order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.train.data().num_queries()).collect();
+        let mut order = self.train.sets().to_vec();
         Rng::new(self.config.seed, Stream::QueryOrder, self.state.progress.epoch).shuffle(&mut order);
         order
     }
@@ -321,17 +341,13 @@ impl<'a> Trainer<'a> {
     /// Validates, keeps the model if it is the best, and saves the state.
     fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
         let valid = match &self.valid {
-            Some(valid) => {
-                let validation =
-                    validate(&self.model, &self.state.parameters, valid, self.config.loss, self.metric());
-                Some(validation.map_err(|error| match error {
-                    Error::NonFinite(what) => Error::NonFinite(format!(
-                        "validation after step {}: {what}; try a lower --lr or a smaller --clip",
-                        self.state.adam.step
-                    )),
-                    other => other,
-                })?)
-            }
+            Some(valid) => Some(self.validation(valid).map_err(|error| match error {
+                Error::NonFinite(what) => Error::NonFinite(format!(
+                    "validation after step {}: {what}; try a lower --lr or a smaller --clip",
+                    self.state.adam.step
+                )),
+                other => other,
+            })?),
             None => None,
         };
         let step = self.state.adam.step;
@@ -357,6 +373,23 @@ impl<'a> Trainer<'a> {
         }
         self.state.save(folder)?;
         observer.validation(&ValidationReport { step, epoch, train_loss, valid, is_best })
+    }
+
+    /// Loss and metric of the current model on `valid`.
+    fn validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
+        let data = valid.data();
+        let scores = scorer::score(&self.model, &self.state.parameters, valid, |_| {})?;
+        let labels = data.labels().unwrap_or(&[]);
+        let mut loss_sum = 0.0;
+        for query in data.queries() {
+            let rows = query.rows().filter(|&row| valid.kept().is_none_or(|kept| kept[row]));
+            let (scores, labels): (Vec<f64>, Vec<f32>) =
+                rows.map(|row| (f64::from(scores[row]), labels[row])).unzip();
+            let mut gradient = vec![0.0; scores.len()];
+            loss_sum += self.config.loss.of_set(&scores, &labels, &mut gradient);
+        }
+        let metric = self.measure(data, &scores)?;
+        Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
     }
 
     fn save_model(&self, folder: &Path) -> Result<()> {
@@ -400,27 +433,4 @@ fn losses(loss: Loss, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
         })
         .collect();
     (losses, gradient.into_iter().map(|d| d as f32).collect())
-}
-
-/// Loss and metric of a model on `valid`.
-fn validate(
-    model: &SetRank,
-    parameters: &[f32],
-    valid: &Batcher<'_>,
-    loss: Loss,
-    metric: Metric,
-) -> Result<Validation> {
-    let data = valid.data();
-    let scores = scorer::score(model, parameters, valid, |_| {})?;
-    let evaluation = evaluate(data, &scores, None, &[metric], &Conventions::default())?;
-    let labels = data.labels().unwrap_or(&[]);
-    let mut loss_sum = 0.0;
-    for query in data.queries() {
-        let rows = query.rows().filter(|&row| valid.kept().is_none_or(|kept| kept[row]));
-        let (scores, labels): (Vec<f64>, Vec<f32>) =
-            rows.map(|row| (f64::from(scores[row]), labels[row])).unzip();
-        let mut gradient = vec![0.0; scores.len()];
-        loss_sum += loss.of_set(&scores, &labels, &mut gradient);
-    }
-    Ok(Validation { loss: loss_sum / data.num_queries() as f64, metric: evaluation.summary(0).mean })
 }

@@ -9,6 +9,7 @@ use setrank::data::Absent;
 use setrank::data::initial::InitialFeature;
 use setrank::data::letor::IndexBase;
 use setrank::data::normalize::Kind;
+use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
 use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select};
 use setrank::train::optimizer::Schedule;
@@ -209,6 +210,10 @@ pub struct Flags {
     #[arg(long, value_name = "METRIC", help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub select: Option<Select>,
+    /// What a label is worth in the NDCG that selects [default: exp]
+    #[arg(long, help_heading = "Course")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain: Option<Gain>,
     /// Validations without a better model before the run ends; 0 = never [default: 10]
     #[arg(long, value_name = "N", help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,6 +256,7 @@ mod tests {
             .collect();
         let mut config = TrainConfig::preset(Preset::Default);
         config.from = Some(PathBuf::from("model"));
+        config.absent = Some(Absent::Missing);
         let keys: BTreeSet<String> =
             toml::Table::try_from(config).unwrap().into_iter().map(|(k, _)| k).collect();
         assert_eq!(flags, keys);
@@ -258,7 +264,9 @@ mod tests {
 
     #[test]
     fn defaults_in_the_help_are_those_of_the_default_preset() {
-        let keys = toml::Table::try_from(TrainConfig::preset(Preset::Default)).unwrap();
+        let mut config = TrainConfig::preset(Preset::Default);
+        config.absent = Some(Absent::Missing);
+        let keys = toml::Table::try_from(config).unwrap();
         for argument in Cli::command().get_arguments() {
             let help = argument.get_help().unwrap().to_string();
             let Some((_, told)) = help.rsplit_once("[default: ") else { continue };

@@ -14,6 +14,8 @@ use setrank::files::write_atomically;
 use setrank::model::SetRank;
 use setrank::train::checkpoint::{self, Checkpoint};
 use setrank::train::config::Ordinal;
+use setrank::train::log::EventWriter;
+use setrank::train::optimizer::Schedule;
 use setrank::train::state::{State, fingerprint};
 use setrank::train::trainer::Stop;
 use setrank::train::{TrainConfig, Trainer};
@@ -29,19 +31,15 @@ mod observer;
 /// File name of the effective configuration in a model folder.
 const TRAIN_CONFIG: &str = "train.toml";
 
-/// Keys that may change when a run is resumed: none of them alters the bits of a step.
-const FREE_ON_RESUME: [&str; 10] = [
-    "train",
-    "valid",
-    "epochs",
-    "max_steps",
-    "max_seconds",
-    "patience",
-    "threads",
-    "device",
-    "init",
-    "valid_init",
-];
+/// Keys that may change when a run is resumed: none of them alters a step.
+const FREE_ON_RESUME: [&str; 8] =
+    ["train", "valid", "max_seconds", "patience", "threads", "device", "init", "valid_init"];
+
+/// Keys that alter the steps only where the schedule looks ahead.
+const LENGTH: [&str; 2] = ["epochs", "max_steps"];
+
+/// Keys of which a model may have less than was asked for: what its data had no use for.
+const DEPENDS_ON_DATA: [&str; 4] = ["indicators", "ordinal", "top_k", "absent"];
 
 /// Arguments of `setrank train`.
 #[derive(clap::Args)]
@@ -73,7 +71,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bail!("no training data: give --train FILE");
     }
     compute::set_up(config.threads, config.device)?;
-    let data = Data::open(&config)?;
+    // The model that is trained on decides how text is read: the folder's own, or the one to start from.
+    let of_model = if args.resume { Some(&args.output) } else { config.from.as_ref() };
+    let of_model = of_model.map(|folder| checkpoint::load_config(folder)).transpose()?;
+    let data = Data::open(&config, of_model.as_ref())?;
     let (model, state) = if args.resume {
         resumed(&args.output, &data)?
     } else {
@@ -104,16 +105,25 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
     }
     let path = args.output.join(TRAIN_CONFIG);
     let own = read(&path).context("nothing to resume")?;
-    for (key, value) in layers.iter().flatten() {
-        if own.get(key) != Some(value) && !FREE_ON_RESUME.contains(&key.as_str()) {
-            let was = own.get(key).map_or("not set".to_owned(), ToString::to_string);
+    let before = toml::Table::try_from(TrainConfig::from_layers(std::slice::from_ref(&own))?)?;
+    let given: Vec<String> = layers.iter().flat_map(toml::Table::keys).cloned().collect();
+    layers.insert(0, own);
+    let config = TrainConfig::from_layers(&layers)?;
+    let after = toml::Table::try_from(&config)?;
+    for key in given.iter().map(String::as_str).filter(|key| before.get(*key) != after.get(*key)) {
+        let is_free =
+            FREE_ON_RESUME.contains(&key) || (LENGTH.contains(&key) && config.schedule == Schedule::Constant);
+        if !is_free {
+            let value =
+                |table: &toml::Table| table.get(key).map_or("not set".to_owned(), ToString::to_string);
             bail!(
-                "--resume: `{key}` was {was} and cannot become {value}; start a new run, or one --from this model"
+                "--resume: `{key}` was {} and cannot become {}; start a new run, or one --from this model",
+                value(&before),
+                value(&after)
             );
         }
     }
-    layers.insert(0, own);
-    Ok(TrainConfig::from_layers(&layers)?)
+    Ok(config)
 }
 
 /// The configuration of a run that starts from the model in `folder`: what the model is, it stays.
@@ -121,14 +131,10 @@ fn warm_start(mut config: TrainConfig, folder: &Path, layers: &[toml::Table]) ->
     let asked = config.clone();
     config.adopt(&checkpoint::load_config(folder)?);
     let (asked, adopted) = (toml::Table::try_from(asked)?, toml::Table::try_from(&config)?);
-    for key in layers.iter().flat_map(toml::Table::keys) {
+    let given = layers.iter().flat_map(toml::Table::keys).filter(|key| !DEPENDS_ON_DATA.contains(&key.as_str()));
+    for key in given {
         if asked[key] != adopted[key] {
-            bail!(
-                "--from: the model in {} has `{key}` {}, not {}",
-                folder.display(),
-                adopted[key],
-                asked[key]
-            );
+            bail!("--from: the model in {} has `{key}` {}, not {}", folder.display(), adopted[key], asked[key]);
         }
     }
     Ok(config)
@@ -141,17 +147,15 @@ pub struct Data {
 }
 
 impl Data {
-    fn open(config: &TrainConfig) -> anyhow::Result<Self> {
+    fn open(config: &TrainConfig, of_model: Option<&ModelConfig>) -> anyhow::Result<Self> {
         let text = TextArgs {
             query_sizes: config.query_sizes.clone(),
             features: (config.features > 0).then_some(config.features),
             index_base: Some(config.index_base),
-            absent: Some(config.absent).filter(|&absent| absent != Default::default()),
+            absent: config.absent,
             label_offset: Some(config.label_offset),
         };
-        // What a model in the folder to start from reads decides how the text is read.
-        let of_model = config.from.as_deref().map(checkpoint::load_config).transpose()?;
-        let mut train = match &of_model {
+        let mut train = match of_model {
             Some(model) => {
                 source::open_for_model(&config.train, &text, Labels::Required, model.raw_features())?
             }
@@ -290,6 +294,9 @@ pub fn train(
     let train = Batcher::new(&data.train, model.config())?;
     let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
     let resumed_at = state.adam.step;
+    if resumed_at == 0 {
+        EventWriter::remove_all(folder)?;
+    }
     let mut trainer = Trainer::new(config, model, train, valid, state)?;
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;

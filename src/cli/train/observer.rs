@@ -65,7 +65,7 @@ impl Reporter {
         let mut curve = Curve {
             title: "Learning curve".into(),
             loss: Vec::new(),
-            metric_name: format!("validation {}", self.metric),
+            metric_name: self.metric.clone(),
             metric: Vec::new(),
         };
         // From the log, which has the steps before a resumption too.

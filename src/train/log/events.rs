@@ -44,6 +44,19 @@ impl EventWriter {
         unreachable!("some number is free")
     }
 
+    /// Removes the event files of earlier runs from `folder`, which TensorBoard would mix with a new run's.
+    pub fn remove_all(folder: &Path) -> Result<()> {
+        let entries = fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?;
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io("read", folder, e))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("events.out.tfevents.") && name.ends_with(".setrank") {
+                fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
