@@ -9,7 +9,14 @@ use tempfile::NamedTempFile;
 use crate::{Error, Result};
 
 /// Writes `path` through `fill`; on any error the file that was there before stays as it was.
+///
+/// A pipe or device, such as `/dev/stdout`, is written as it is.
 pub fn write_atomically(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    if is_special(path) {
+        let file = File::options().write(true).open(path).map_err(|e| Error::io("write", path, e))?;
+        let mut writer = BufWriter::new(file);
+        return fill(&mut writer).and_then(|()| writer.flush()).map_err(|e| Error::io("write", path, e));
+    }
     let file = temporary_beside(path)?;
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     fill(&mut writer).map_err(|e| Error::io("write", path, e))?;
@@ -17,10 +24,17 @@ pub fn write_atomically(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::i
     persist(file, path)
 }
 
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
+}
+
 /// A temporary file in the folder of `path`, removed when dropped.
 pub fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
     if path.is_dir() {
         return Err(Error::io("write", path, std::io::Error::other("it is a folder")));
+    }
+    if is_special(path) {
+        return Err(Error::io("write", path, std::io::Error::other("it is not an ordinary file")));
     }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -292,7 +292,12 @@ fn rows_align_with_a_model_by_raw_index() {
     assert_eq!(aligned(&one, model(1, 2, missing)).unwrap(), [1.0, 2.0]);
     assert_eq!(aligned(&one, model(1, 4, missing)).unwrap(), [1.0, 2.0, -1.0, -1.0]);
     assert_eq!(aligned(&one, model(0, 4, missing)).unwrap(), [-1.0, 1.0, 2.0, -1.0]);
-    assert_eq!(aligned(&one, model(0, 3, Absent::Zero)).unwrap(), [0.0, 1.0, 2.0]);
+    // Complete rows suit either meaning of an absent feature; features beyond them are absent.
+    assert_eq!(aligned(&one, model(1, 2, Absent::Zero)).unwrap(), [1.0, 2.0]);
+    assert!(aligned(&one, model(0, 3, Absent::Zero)).is_err());
+    let zeros = LetorOptions { absent: Absent::Zero, ..Default::default() };
+    let sparse = read("1 qid:1 2:2\n", &zeros);
+    assert_eq!(aligned(&sparse, model(0, 4, Absent::Zero)).unwrap(), [0.0, 0.0, 2.0, 0.0]);
 
     let zero = read("1 qid:1 0:5 1:6\n", &LetorOptions::default());
     assert_eq!(aligned(&zero, model(0, 2, missing)).unwrap(), [5.0, 6.0]);

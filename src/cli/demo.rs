@@ -21,6 +21,9 @@ use super::train::{self, Data};
 /// File name of the results, by which a folder of this command is known.
 const RESULTS: &str = "results.json";
 
+/// Documents of a query at most: small sets, so that the demo ends soon.
+const MAX_DOCUMENTS: usize = 40;
+
 /// Arguments of `setrank demo`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -28,8 +31,8 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR", default_value = "setrank-demo")]
     output: PathBuf,
 
-    /// Training queries; validation and test have a quarter of them each
-    #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u32).range(8..100_000))]
+    /// Training queries; validation and test have an eighth of them each
+    #[arg(long, value_name = "N", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(8..100_000))]
     queries: u32,
 
     /// Seed of data and training
@@ -37,7 +40,7 @@ pub struct Args {
     seed: u64,
 
     /// Epochs at most
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
 
     #[command(flatten)]
@@ -53,18 +56,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).map_err(|e| setrank::Error::io("create", folder, e))?;
     write_results(folder, &json!({}))?;
 
-    eprintln!("Making up queries after MSLR-WEB: 136 features, about 120 documents each.");
+    eprintln!("Making up queries after MSLR-WEB: 136 features, up to {MAX_DOCUMENTS} documents each.");
     let queries = args.queries as usize;
     let make = |name: &str, queries: usize, seed: u64| -> anyhow::Result<Dataset> {
-        let data = synth::dataset(Like::Mslr, queries, seed, None)?;
+        let data = synth::dataset(Like::Mslr, queries, seed, Some(MAX_DOCUMENTS))?;
         store::write(&data, &folder.join(name))?;
         eprintln!("  {name}: {} queries, {} documents", data.num_queries(), data.num_documents());
         Ok(data)
     };
     // Different seeds are samples of one distribution.
     let train = make("train.sets", queries, 3 * args.seed)?;
-    let valid = make("valid.sets", queries / 4, 3 * args.seed + 1)?;
-    let test = make("test.sets", queries / 4, 3 * args.seed + 2)?;
+    let valid = make("valid.sets", queries / 8, 3 * args.seed + 1)?;
+    let test = make("test.sets", queries / 8, 3 * args.seed + 2)?;
 
     let config = TrainConfig {
         train: vec![folder.join("train.sets")],
@@ -73,8 +76,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         heads: 4,
         blocks: 2,
         ffn: 128,
-        inducing: 16,
-        lr: 2e-3,
+        inducing: 8,
+        lr: 1e-3,
         batch_sets: 8,
         epochs: args.epochs,
         patience: 0,
@@ -82,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         threads: usize::from(args.compute.threads.unwrap_or(0)),
         ..TrainConfig::preset(Preset::Default)
     };
-    eprintln!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 16 inducing points.");
+    eprintln!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 8 inducing points.");
     let model_folder = folder.join("model");
     let data = Data { train, valid: Some(valid) };
     let (model, state) = train::new_run(&config, &data)?;

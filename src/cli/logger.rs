@@ -11,7 +11,8 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record) {
         if self.enabled(record.metadata()) {
-            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+            let level = if record.level() == Level::Warn { "warning" } else { "error" };
+            eprintln!("{level}: {}", record.args());
         }
     }
 

@@ -62,10 +62,10 @@ impl Dataset {
     /// builder.start_query("q");
     /// builder.push(Document { features: &[0.5, 3.0], ..Document::default() });
     /// let data = builder.finish();
-    /// let model = RawFeatures { first_index: 1, count: 3, absent: Absent::Zero };
-    /// let mut row = [f32::NAN; 3];
+    /// let model = RawFeatures { first_index: 1, count: 3, absent: Absent::Missing };
+    /// let mut row = [0.0; 3];
     /// data.aligned_to(model)?.read_row(data.query(0).document(0), &mut row);
-    /// assert_eq!(row, [0.5, 3.0, 0.0]);
+    /// assert!(row[..2] == [0.5, 3.0] && row[2].is_nan());
     /// # Ok::<(), setrank::Error>(())
     /// ```
     pub fn aligned_to(&self, model: RawFeatures) -> Result<Alignment> {
@@ -77,7 +77,12 @@ impl Dataset {
         if let Some(largest) = columns.largest.filter(|&largest| u64::from(largest) >= model_end) {
             return Err(self.foreign_feature(largest, model));
         }
-        if columns.absent != model.absent && columns.absent_cells > 0 {
+        let data_end = u64::from(columns.first_index) + u64::from(columns.count);
+        let first = columns.first_index.max(model.first_index);
+        let shared = data_end.min(model_end).saturating_sub(u64::from(first));
+        // The model's features beyond the data's width are absent from every row.
+        let some_are_absent = columns.absent_cells > 0 || shared < u64::from(model.count);
+        if columns.absent != model.absent && some_are_absent {
             let name = |absent| match absent {
                 Absent::Missing => "missing",
                 Absent::Zero => "zero",
@@ -89,12 +94,10 @@ impl Dataset {
                 name(columns.absent)
             )));
         }
-        let data_end = u64::from(columns.first_index) + u64::from(columns.count);
-        let first = columns.first_index.max(model.first_index);
         Ok(Alignment {
             skipped: (first - columns.first_index).min(columns.count) as usize,
             padding: (first - model.first_index).min(model.count) as usize,
-            shared: data_end.min(model_end).saturating_sub(u64::from(first)) as usize,
+            shared: shared as usize,
             fill: match model.absent {
                 Absent::Missing => f32::NAN,
                 Absent::Zero => 0.0,

@@ -20,6 +20,8 @@ const PROGRESS: &str = "progress";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
+    /// Steps taken.
+    pub step: u64,
     /// Epochs completed.
     pub epoch: u64,
     /// Steps of the current epoch completed.
@@ -53,7 +55,7 @@ pub struct Best {
 pub struct State {
     /// Parameters after the last step.
     pub parameters: Vec<f32>,
-    /// Moments after the last step.
+    /// Moments after the last step; its steps are those of `progress`.
     pub adam: Adam,
     /// How far the run is.
     pub progress: Progress,
@@ -75,9 +77,9 @@ impl State {
             ("adam.second", &self.adam.second),
         ]
         .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
+        // One entry: several would stand in random order, and equal states are to have equal bytes.
         let progress = serde_json::to_string(&self.progress).expect("plain data");
-        let metadata =
-            HashMap::from([(PROGRESS.to_owned(), progress), ("step".to_owned(), self.adam.step.to_string())]);
+        let metadata = HashMap::from([(PROGRESS.to_owned(), progress)]);
         write_tensors(&folder.join(STATE), tensors.into_iter(), Some(metadata))
     }
 
@@ -93,18 +95,14 @@ impl State {
         };
         let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes)
             .map_err(|e| Error::damaged(&path, e.to_string()))?;
-        let metadata = metadata.metadata().as_ref();
-        let entry = |key: &str| {
-            metadata
-                .and_then(|entries| entries.get(key))
-                .ok_or_else(|| Error::damaged(&path, format!("lacks the entry `{key}`")))
-        };
-        let progress = serde_json::from_str(entry(PROGRESS)?)
+        let progress = metadata.metadata().as_ref().and_then(|entries| entries.get(PROGRESS));
+        let progress =
+            progress.ok_or_else(|| Error::damaged(&path, format!("lacks the entry `{PROGRESS}`")))?;
+        let progress: Progress = serde_json::from_str(progress)
             .map_err(|e| Error::damaged(&path, format!("`{PROGRESS}`: {e}")))?;
-        let step = entry("step")?.parse().map_err(|e| Error::damaged(&path, format!("`step`: {e}")))?;
         Ok(State {
             parameters: read("parameters")?,
-            adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step },
+            adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step: progress.step },
             progress,
         })
     }

@@ -304,6 +304,7 @@ impl<'a> Trainer<'a> {
         let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
         let State { parameters, adam, progress } = &mut self.state;
         adam.step(parameters, &self.gradients, scale as f32, lr as f32, self.config.adam());
+        progress.step = adam.step;
         progress.step_in_epoch += 1;
         progress.loss_sum += loss_sum;
         progress.loss_sets += queries.len() as u64;
@@ -321,7 +322,15 @@ impl<'a> Trainer<'a> {
     fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
         let valid = match &self.valid {
             Some(valid) => {
-                Some(validate(&self.model, &self.state.parameters, valid, self.config.loss, self.metric())?)
+                let validation =
+                    validate(&self.model, &self.state.parameters, valid, self.config.loss, self.metric());
+                Some(validation.map_err(|error| match error {
+                    Error::NonFinite(what) => Error::NonFinite(format!(
+                        "validation after step {}: {what}; try a lower --lr or a smaller --clip",
+                        self.state.adam.step
+                    )),
+                    other => other,
+                })?)
             }
             None => None,
         };

@@ -1,0 +1,281 @@
+//! `setrank train`, as a person calls it: presets, files, resumption, interruption, and every way to get it wrong.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Folder, TINY, contains, letor, with_data};
+
+#[test]
+fn a_run_leaves_a_model_logs_and_its_configuration() {
+    let folder = with_data();
+    let (out, err) = folder.train("model", "--lr 0.01");
+    assert!(out.is_empty());
+    contains(&err, &["epoch 3 step 18", "ndcg@10", "all epochs are done"]);
+    let config: serde_json::Value = serde_json::from_slice(&folder.bytes("model/config.json")).unwrap();
+    assert_eq!((&config["hidden_size"], &config["num_features"]), (&8.into(), &5.into()));
+    assert_eq!(config["normalize"]["kind"], "log1p-zscore");
+    assert_eq!(config["normalize"]["indicators"], serde_json::json!([false, true, true, true, true]));
+    assert!(config["training"]["valid"]["ndcg@10"].as_f64().unwrap() > 0.5);
+    contains(
+        &folder.text("model/train.toml"),
+        &["lr = 0.01", "hidden = 8", "preset = \"default\"", "epochs = 3"],
+    );
+    assert_eq!(folder.text("model/log.jsonl").lines().count(), 18 + 3);
+    contains(&folder.text("model/curve.svg"), &["<svg", "validation ndcg@10"]);
+    let (described, _) = folder.ok("info model");
+    contains(&described, &["parameters: ", "hidden size: 8", "encoder: imsab"]);
+}
+
+#[test]
+fn training_learns() {
+    let folder = with_data();
+    folder.train("model", "--lr 0.01 --epochs 15");
+    folder.file("test.txt", letor(60, 3));
+    let of = |arguments: &str| -> f64 {
+        let (out, _) = folder.ok(&format!("eval {arguments} --data test.txt --metrics ndcg@10 --json"));
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["metrics"]["ndcg@10"]["mean"]
+            .as_f64()
+            .unwrap()
+    };
+    let documents = folder.text("test.txt").lines().count();
+    folder.file("constant.txt", "1\n".repeat(documents));
+    let (model, file_order) = (of("--model model"), of("--scores constant.txt"));
+    assert!(model > file_order + 0.05, "{model} is not better than {file_order}");
+}
+
+#[test]
+fn stopping_after_every_step_gives_the_same_bits() {
+    let folder = with_data();
+    let more = "--valid-every 4 --patience 0 --dropout 0.2 --schedule cosine --warmup-steps 3 --accumulate 2";
+    folder.train("whole", more);
+    folder.train("pieces", &format!("{more} --max-seconds 1e-9"));
+    let mut resumed = 0;
+    while !folder.ok("train -o pieces --resume").1.contains("all epochs are done") {
+        resumed += 1;
+        assert!(resumed < 20, "a resumed run gets on");
+    }
+    assert!(resumed > 3);
+    for file in ["model.safetensors", "state.safetensors", "config.json"] {
+        assert!(folder.bytes(&format!("whole/{file}")) == folder.bytes(&format!("pieces/{file}")), "{file}");
+    }
+    let steps = |log: &str| -> Vec<String> {
+        folder
+            .text(log)
+            .lines()
+            .map(|line| line.split(",\"documents_per_s\"").next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(steps("whole/log.jsonl"), steps("pieces/log.jsonl"));
+}
+
+#[test]
+fn threads_make_no_difference() {
+    let folder = with_data();
+    for encoder in ["msab", "imsab"] {
+        for threads in [1, 3] {
+            folder.train(&format!("{encoder}{threads}"), &format!("--encoder {encoder} --threads {threads}"));
+        }
+        for file in ["model.safetensors", "state.safetensors"] {
+            let [one, three] = [1, 3].map(|threads| folder.bytes(&format!("{encoder}{threads}/{file}")));
+            assert!(one == three, "{encoder} {file}");
+        }
+    }
+}
+
+#[test]
+fn seeds_make_a_difference_and_repeat() {
+    let folder = with_data();
+    for (output, seed) in [("a", 1), ("b", 1), ("c", 2)] {
+        folder.train(output, &format!("--seed {seed}"));
+    }
+    let model = |name: &str| folder.bytes(&format!("{name}/model.safetensors"));
+    assert!(model("a") == model("b") && model("a") != model("c"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_the_step_and_saves() {
+    let folder = with_data();
+    let flags = format!(
+        "train --train train.txt --valid valid.txt -o model {} --epochs 0 --patience 0",
+        TINY.join(" ")
+    );
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_setrank"))
+        .current_dir(folder.path())
+        .args(flags.split_whitespace())
+        .args(["--max-steps", "100000000"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let log = folder.path().join("model/log.jsonl");
+    let started = Instant::now();
+    while std::fs::read_to_string(&log).map_or(0, |text| text.lines().count()) < 5 {
+        assert!(started.elapsed() < Duration::from_secs(60), "no step was logged");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(child.wait().unwrap().success());
+    let (_, err) = folder.ok("train -o model --resume --max-seconds 1e-9");
+    contains(&err, &["the time is up"]);
+    folder.ok("rank --model model --data valid.txt");
+}
+
+#[test]
+fn toml_holds_every_flag_and_flags_win() {
+    let folder = with_data();
+    folder.file(
+        "run.toml",
+        "train = [\"train.txt\"]\nvalid = [\"valid.txt\"]\nhidden = 8\nheads = 2\nblocks = 1\nffn = 8\n\
+         inducing = 2\nepochs = 1\nlr = 0.5\nencoder = \"msab\"\nselect = \"loss\"\n",
+    );
+    folder.ok("train --config run.toml --lr 0.25 -o model");
+    contains(&folder.text("model/train.toml"), &["lr = 0.25", "encoder = \"msab\"", "select = \"loss\""]);
+    // The effective configuration is a configuration.
+    folder.ok("train --config model/train.toml -o again");
+    assert!(folder.bytes("model/model.safetensors") == folder.bytes("again/model.safetensors"));
+}
+
+#[test]
+fn presets_and_variants_run() {
+    let folder = with_data();
+    folder.train("paper", "--preset paper");
+    folder
+        .train("authors", "--preset authors --init-feature 1 --rbf-centers 5 --max-steps 12 --valid-every 5");
+    folder.train("msab", "--encoder msab --loss attention_rank --normalize zscore --indicators false");
+    folder.train("alone", "--preset authors --encoder msab --rbf-centers 5 --max-steps 3");
+    contains(
+        &folder.text("authors/config.json"),
+        &["\"every_block\"", "\"rbf\"", "\"top_k\": 40", "\"minmax\""],
+    );
+    contains(&folder.text("paper/config.json"), &["\"ordinal\": null", "\"top_k\": null"]);
+}
+
+#[test]
+fn a_model_can_be_trained_on() {
+    let folder = with_data();
+    folder.train("first", "--lr 0.01");
+    folder.ok("train --train train.txt --valid valid.txt --from first --epochs 1 --lr 1e-4 -o second");
+    assert_ne!(folder.bytes("first/model.safetensors"), folder.bytes("second/model.safetensors"));
+    contains(&folder.text("second/train.toml"), &["hidden = 8", "from = \"first\""]);
+    let message = folder.fails("train --train train.txt --from first --hidden 16 -o third");
+    contains(&message, &["--from", "`hidden` 8, not 16"]);
+}
+
+#[test]
+fn initial_rankings_come_from_files_features_or_the_store() {
+    let folder = with_data();
+    let documents = folder.text("train.txt").lines().count();
+    let scores = |n: usize| -> String { (0..n).map(|i| format!("{}\n", (i * 7919) % 101)).collect() };
+    folder.file("train.init", scores(documents));
+    folder.file("valid.init", scores(folder.text("valid.txt").lines().count()));
+    folder.train("files", "--init train.init --valid-init valid.init --init-feature 2:asc");
+    contains(&folder.text("files/config.json"), &["\"rankings\": 2", "\"n_max\": 500"]);
+    folder.ok("import train.txt --init train.init -o train.sets");
+    folder.ok("import valid.txt --init valid.init -o valid.sets");
+    let tiny = TINY.join(" ");
+    folder.ok(&format!("train --train train.sets --valid valid.sets -o store {tiny} --epochs 1"));
+    contains(&folder.text("store/config.json"), &["\"rankings\": 1"]);
+    folder.ok("rank --model store --data valid.sets");
+    let message = folder.fails("rank --model store --data valid.txt");
+    contains(&message, &["takes 1 initial ranking", "--init"]);
+    let message = folder.fails("rank --model store --data valid.txt --init train.init");
+    contains(&message, &["train.init", "scores", "documents"]);
+    let message =
+        folder.fails(&format!("train --train train.txt --valid valid.txt -o x {tiny} --init train.init"));
+    contains(&message, &["1 --init and 0 --valid-init"]);
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let folder = with_data();
+    folder.file("irrelevant.txt", "0 qid:1 1:1\n0 qid:1 1:2\n");
+    folder.file("empty.txt", "# nothing\n");
+    folder.file("bad.toml", "learning_rate = 1\n");
+    folder.file("broken.toml", "lr = \n");
+    folder.file("file", "");
+    let train = "train --train train.txt --valid valid.txt -o out";
+    for (arguments, parts) in [
+        ("train --valid valid.txt -o out", &["--train"][..]),
+        ("train --train missing.txt -o out", &["missing.txt", "No such file"]),
+        ("train --train empty.txt -o out", &["empty.txt", "no document"]),
+        ("train --train irrelevant.txt -o out", &["no relevant document", "--label-offset"]),
+        (&format!("{train} --heads 3"), &["hidden_size 256", "num_heads 3"]),
+        (&format!("{train} --lr 0"), &["lr is 0"]),
+        (&format!("{train} --dropout 1"), &["dropout is 1"]),
+        (&format!("{train} --hidden 0"), &["hidden_size is 0"]),
+        (&format!("{train} --input rbf"), &["rbf", "minmax"]),
+        (&format!("{train} --init-feature 1 --n-max 2"), &["initial ranking 1", "n_max", "is 2"]),
+        (&format!("{train} --init-feature 99"), &["feature 99"]),
+        (&format!("{train} --top-k 5"), &["--top-k needs an initial ranking"]),
+        (&format!("{train} --ordinal every_block"), &["--ordinal needs an initial ranking"]),
+        (&format!("{train} --config bad.toml"), &["learning_rate"]),
+        (&format!("{train} --config broken.toml"), &["broken.toml", "TOML"]),
+        (&format!("{train} --config missing.toml"), &["missing.toml"]),
+        (&format!("{train} --device cuda"), &["--device cuda"]),
+        (&format!("{train} --from nowhere"), &["nowhere"]),
+        (&format!("{train} --resume"), &["nothing to resume"]),
+        ("train --train train.txt -o file/below", &["file/below"]),
+        ("train --train train.txt -o file", &["file"]),
+    ] {
+        contains(&folder.fails(arguments), parts);
+    }
+    assert_eq!(folder.run(&format!("{train} --lr fast")).status.code(), Some(2));
+    assert_eq!(folder.run(&format!("{train} --select accuracy")).status.code(), Some(2));
+}
+
+#[test]
+fn a_model_is_not_replaced_unasked_and_only_resumed_as_it_was() {
+    let folder = with_data();
+    folder.train("model", "");
+    let again = format!("train --train train.txt --valid valid.txt -o model {}", TINY.join(" "));
+    contains(&folder.fails(&again), &["holds a model already", "--resume", "--overwrite"]);
+    contains(&folder.fails("train -o model --resume --lr 0.1"), &["`lr` was", "cannot become 0.1"]);
+    folder.file("other.txt", letor(24, 9));
+    contains(&folder.fails("train -o model --resume --train other.txt --epochs 5"), &["not that of the run"]);
+    folder.ok("train -o model --resume --epochs 4");
+    folder.ok(&format!("{again} --overwrite --epochs 1"));
+}
+
+#[test]
+fn a_diverging_run_stops_and_says_so() {
+    let folder = with_data();
+    let flags = format!("train --train train.txt --valid valid.txt -o model {}", TINY.join(" "));
+    let output = folder.run(&format!("{flags} --lr 1e38 --clip 0 --epochs 50 --patience 0"));
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    contains(&message, &["error: ", "lower --lr"]);
+}
+
+#[test]
+fn damaged_states_are_refused() {
+    let folder = with_data();
+    folder.train("model", "");
+    let state = folder.bytes("model/state.safetensors");
+    folder.file("model/state.safetensors", &state[..state.len() / 2]);
+    contains(&folder.fails("train -o model --resume --epochs 5"), &["state.safetensors", "not a whole"]);
+    folder.file("model/state.safetensors", "");
+    contains(&folder.fails("train -o model --resume --epochs 5"), &["state.safetensors"]);
+}
+
+#[test]
+fn training_text_keeps_its_index_base() {
+    let folder = Folder::new();
+    let zero_based = letor(24, 1).replace(" 1:", " 0:").replace(" 2:", " 1:");
+    folder.file("train.txt", &zero_based);
+    // Index 0 is absent here: the columns must not shift.
+    let narrow: String =
+        zero_based.lines().map(|l| format!("{} 3:0.5\n", l.split(" 0:").next().unwrap())).collect();
+    folder.file("valid.txt", narrow);
+    folder.train("model", "");
+    contains(&folder.text("model/config.json"), &["\"index_base\": 0", "\"num_features\": 6"]);
+    folder.file("wide.txt", "1 qid:1 0:1\n0 qid:1 6:1\n");
+    contains(&folder.fails("rank --model model --data wide.txt"), &["wide.txt:2", "6"]);
+}
