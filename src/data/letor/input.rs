@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +23,18 @@ pub struct Input {
 }
 
 enum Source {
-    Mapped { map: Mmap, at: usize },
-    Stream { reader: Box<dyn Read + Send>, read: Arc<AtomicU64>, rest: Vec<u8>, ended: bool },
+    /// `released`: the memory before it is given back.
+    Mapped {
+        map: Mmap,
+        at: usize,
+        released: usize,
+    },
+    Stream {
+        reader: Box<dyn Read + Send>,
+        read: Arc<AtomicU64>,
+        rest: Vec<u8>,
+        ended: bool,
+    },
 }
 
 impl Input {
@@ -44,7 +55,7 @@ impl Input {
             // SAFETY: the map is only read, as bytes without any invariant; the file has to stay as it is
             // while it is read, which the documentation asks of the user.
             let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
-            return Ok(Input { name, source: Source::Mapped { map, at: 0 }, at_start: true });
+            return Ok(Input { name, source: Source::Mapped { map, at: 0, released: 0 }, at_start: true });
         }
         let read = Arc::new(AtomicU64::new(0));
         let file = BufReader::with_capacity(1 << 17, Counted { file, read: read.clone() });
@@ -81,7 +92,9 @@ impl Input {
             || Error::data(format!("{name}: a line of more than {} MB is no LETOR text", LONGEST_LINE >> 20));
         let mut pieces = Vec::with_capacity(count);
         match &mut self.source {
-            Source::Mapped { map, at } => {
+            Source::Mapped { map, at, released } => {
+                release(map, *released..*at);
+                *released = *at;
                 while pieces.len() < count && *at < map.len() {
                     let length = whole_lines(&map[*at..], size).unwrap_or(map.len() - *at);
                     if length > size.max(LONGEST_LINE) {
@@ -127,6 +140,21 @@ impl Input {
         }
         Ok(pieces)
     }
+}
+
+/// Lets go of the memory behind `range` of `map`, which is not needed again: a large file would otherwise seem
+/// to fill it.
+fn release(map: &Mmap, range: Range<usize>) {
+    #[cfg(unix)]
+    if !range.is_empty() {
+        let advice = memmap2::UncheckedAdvice::DontNeed;
+        // SAFETY: the map is read-only and of a file, so that a dropped page is read from the file again.
+        let advised = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+        // Advice only: without it nothing goes wrong.
+        let _ = advised;
+    }
+    #[cfg(not(unix))]
+    let _ = (map, range);
 }
 
 /// Length of the piece that ends with the first line end at or after `size` bytes, if there is one.
