@@ -103,7 +103,7 @@ fn trec_runs_name_documents_and_count_ranks() {
 #[test]
 fn documents_beyond_the_top_k_keep_their_initial_order_below() {
     let folder = trained("--init-feature 1 --top-k 3");
-    folder.file("set.txt", "0 qid:1 1:5\n1 qid:1 1:1\n0 qid:1 1:4\n2 qid:1 1:2\n0 qid:1 1:3\n");
+    folder.file("set.txt", "0 qid:1 1:5 5:0\n1 qid:1 1:1\n0 qid:1 1:4\n2 qid:1 1:2\n0 qid:1 1:3\n");
     let of_k = |k: &str| scores(&folder, &format!("--model model --data set.txt --init-feature 1 {k}"));
     let cut = of_k("");
     // Kept: documents 1, 3, 5 of the initial order 5 4 3 2 1 by feature 1; then 2, then 1.

@@ -261,10 +261,10 @@ fn resuming_takes_equal_values_and_refuses_others() {
 #[test]
 fn what_the_validation_metric_cannot_use_is_found_before_training() {
     let folder = with_data();
-    folder.file("halves.txt", "0.5 qid:1 1:1\n0 qid:1 1:2\n");
+    folder.file("halves.txt", "0.5 qid:1 1:1 5:1\n0 qid:1 1:2\n");
     let message = folder.fails("train --train train.txt --valid halves.txt --select map -o model");
     contains(&message, &["no validation query counts for map"]);
-    folder.file("large.txt", "40 qid:1 1:1\n0 qid:1 1:2\n");
+    folder.file("large.txt", "40 qid:1 1:1 5:1\n0 qid:1 1:2\n");
     contains(&folder.fails("train --train train.txt --valid large.txt -o model"), &["40", "--gain linear"]);
     let tiny = TINY.join(" ");
     folder.ok(&format!("train --train train.txt --valid large.txt --gain linear --epochs 1 {tiny} -o model"));

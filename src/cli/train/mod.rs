@@ -131,10 +131,16 @@ fn warm_start(mut config: TrainConfig, folder: &Path, layers: &[toml::Table]) ->
     let asked = config.clone();
     config.adopt(&checkpoint::load_config(folder)?);
     let (asked, adopted) = (toml::Table::try_from(asked)?, toml::Table::try_from(&config)?);
-    let given = layers.iter().flat_map(toml::Table::keys).filter(|key| !DEPENDS_ON_DATA.contains(&key.as_str()));
+    let given =
+        layers.iter().flat_map(toml::Table::keys).filter(|key| !DEPENDS_ON_DATA.contains(&key.as_str()));
     for key in given {
         if asked[key] != adopted[key] {
-            bail!("--from: the model in {} has `{key}` {}, not {}", folder.display(), adopted[key], asked[key]);
+            bail!(
+                "--from: the model in {} has `{key}` {}, not {}",
+                folder.display(),
+                adopted[key],
+                asked[key]
+            );
         }
     }
     Ok(config)
