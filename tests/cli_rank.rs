@@ -12,13 +12,13 @@ fn trained(more: &str) -> Folder {
 }
 
 fn scores(folder: &Folder, arguments: &str) -> Vec<f32> {
-    let (out, _) = folder.ok(&format!("rank {arguments}"));
+    let out = folder.ok(&format!("rank {arguments}"));
     out.lines().map(|line| line.parse().unwrap()).collect()
 }
 
 /// NDCG@10 of `eval … --json`.
 fn ndcg(folder: &Folder, arguments: &str) -> serde_json::Value {
-    let (out, _) = folder.ok(&format!("eval {arguments} --metrics ndcg@10 --json"));
+    let out = folder.ok(&format!("eval {arguments} --metrics ndcg@10 --json"));
     serde_json::from_str(&out).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn an_ensemble_is_the_mean() {
 fn trec_runs_name_documents_and_count_ranks() {
     let folder = trained("");
     folder.file("named.txt", "1 qid:7 1:0.5 #docid = GX-1 inc = 1\n0 qid:7 1:3\n2 qid:x 1:1 # docid=B\n");
-    let (out, _) = folder.ok("rank --model model --data named.txt --format trec --tag mine");
+    let out = folder.ok("rank --model model --data named.txt --format trec --tag mine");
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(' ').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == 6 && row[1] == "Q0" && row[5] == "mine"));
     let ranks: Vec<(&str, &str)> = rows.iter().map(|row| (row[0], row[3])).collect();

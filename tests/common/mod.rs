@@ -30,6 +30,10 @@ impl Folder {
         path
     }
 
+    pub fn folder(&self, name: &str) {
+        std::fs::create_dir(self.0.path().join(name)).unwrap();
+    }
+
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.0.path().join(name)).unwrap()
     }
@@ -49,8 +53,13 @@ impl Folder {
         self.command(arguments).output().unwrap()
     }
 
+    /// Runs a command that has to succeed; its stdout.
+    pub fn ok(&self, arguments: &str) -> String {
+        self.ok_with_stderr(arguments).0
+    }
+
     /// Runs a command that has to succeed; its stdout and stderr.
-    pub fn ok(&self, arguments: &str) -> (String, String) {
+    pub fn ok_with_stderr(&self, arguments: &str) -> (String, String) {
         let output = self.run(arguments);
         let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         assert!(output.status.success(), "{arguments}: {err}");
@@ -70,13 +79,15 @@ impl Folder {
         message
     }
 
-    /// Trains a tiny model on `train.txt`, validated on `valid.txt`, into `output`.
-    pub fn train(&self, output: &str, more: &str) -> (String, String) {
+    /// Trains a tiny model on `train.txt`, validated on `valid.txt`, into `output`; its stderr.
+    pub fn train(&self, output: &str, more: &str) -> String {
         let epochs = if more.contains("--epochs") { "" } else { "--epochs 3" };
         let tiny = TINY.join(" ");
-        self.ok(&format!(
+        let (out, err) = self.ok_with_stderr(&format!(
             "train --train train.txt --valid valid.txt -o {output} {tiny} --batch-sets 4 {epochs} {more}"
-        ))
+        ));
+        assert!(out.is_empty(), "stdout is for results");
+        err
     }
 
     /// Every file of the folder with its bytes.

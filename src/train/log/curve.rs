@@ -108,7 +108,7 @@ impl Curve {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::MiddleRight)
+            .position(SeriesLabelPosition::UpperMiddle)
             .label_font(font(14.0, TEXT))
             .legend_area_size(30)
             .margin(14)
