@@ -10,7 +10,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
-use super::letor::{Flaw, Input, scan};
+use super::input::Input;
+use super::number::{Flaw, scan};
 use crate::{Error, Result};
 
 /// A raw feature that serves as an initial ranking; written `I`, `I:desc` or `I:asc`.

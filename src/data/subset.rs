@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::letor::Sink;
+use super::sink::Sink;
 use super::store::Writer;
 use super::{Columns, Dataset};
 use crate::rng::{Rng, Stream};

@@ -20,7 +20,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::dataset::{Columns, Dataset, DatasetBuilder, Document};
-use super::letor::Sink;
+use super::sink::Sink;
 use super::store;
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::layout::{Layout, Segment, Sink, append_rows};
+use super::layout::{Layout, Segment, append_rows};
 use super::line::{Chunk, LineError, Place, mixed_labels};
 use super::{IndexBase, LetorOptions};
 use crate::data::Columns;
 use crate::data::column::TextColumn;
+use crate::data::sink::Sink;
 use crate::{Error, Result};
 
 /// A line of one of the input files.

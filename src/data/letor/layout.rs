@@ -1,8 +1,9 @@
 //! Rows of features whose layout may still change while they are read.
 
 use super::line::{Chunk, Entry};
+use crate::Result;
 use crate::data::Absent;
-use crate::{Error, Result};
+use crate::data::sink::Sink;
 
 /// Which raw index a row starts with, and its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +24,6 @@ pub fn fill(absent: Absent) -> f32 {
     match absent {
         Absent::Missing => f32::NAN,
         Absent::Zero => 0.0,
-    }
-}
-
-/// Takes feature values, row after row.
-pub trait Sink: Send {
-    /// Appends whole rows.
-    fn append(&mut self, values: &[f32]) -> Result<()>;
-}
-
-impl Sink for Vec<f32> {
-    fn append(&mut self, values: &[f32]) -> Result<()> {
-        self.try_reserve(values.len()).map_err(|_| {
-            Error::data(
-                "the features do not fit into memory: import the text into a .sets file, which is mapped",
-            )
-        })?;
-        self.extend_from_slice(values);
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lines of LETOR text, parsed into a [`Chunk`].
 
-use super::number::{Flaw, byte, ends_token, scan, scan_digits};
 use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
+use crate::data::number::{Flaw, byte, ends_token, scan, scan_digits};
 
 /// One feature as the text gives it.
 #[derive(Clone, Copy, Debug)]

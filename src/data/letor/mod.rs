@@ -30,10 +30,8 @@
 //! their size nor the number of threads makes a difference to what comes out.
 
 mod collect;
-mod input;
 mod layout;
 mod line;
-mod number;
 mod render;
 mod sizes;
 
@@ -45,13 +43,11 @@ use serde::{Deserialize, Serialize};
 use self::collect::{Collected, Collector};
 use self::layout::rearrange;
 use self::line::Chunk;
+use super::input::Input;
+use super::sink::Sink;
 use super::store::Writer;
 use super::{Absent, Dataset, initial};
 use crate::{Error, Result};
-
-pub(crate) use self::input::Input;
-pub(crate) use self::layout::Sink;
-pub(crate) use self::number::{Flaw, scan};
 
 pub use self::render::{check_ids, write};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::input::Input;
+use crate::data::input::Input;
 use crate::{Error, Result};
 
 /// The sizes in `path`: positive whole numbers between blanks or line ends.

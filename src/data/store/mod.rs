@@ -19,7 +19,7 @@ use std::path::Path;
 
 use self::header::MAGIC;
 use super::Dataset;
-use super::letor::Sink;
+use super::sink::Sink;
 use crate::{Error, Result};
 
 pub use self::reader::open;

@@ -8,7 +8,7 @@ use memmap2::Mmap;
 use tempfile::NamedTempFile;
 
 use super::header::{ALIGNMENT, HEADER_LENGTH, Header, MAGIC, NO_INDEX, SECTIONS, Section, VERSION};
-use crate::data::letor::Sink;
+use crate::data::sink::Sink;
 use crate::data::{Absent, Dataset};
 use crate::{Error, Result, files};
 
