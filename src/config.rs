@@ -9,6 +9,9 @@ use crate::{Error, Result};
 /// The newest `format_version` that this program writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// More parameters than any use; a mistyped size is not to ask for terabytes.
+const MAX_PARAMETERS: u128 = 1 << 31;
+
 /// How the blocks attend (paper, sections 4.3.1 and 4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -160,6 +163,23 @@ impl ModelConfig {
         self.normalize.output_width(self.num_features)
     }
 
+    /// The number of parameters but for biases and norms, in numbers that no size can overflow.
+    fn parameters_about(&self) -> u128 {
+        let [c, g, m, k] =
+            [self.hidden_size, self.ffn_size, self.num_inducing, self.rbf_centers].map(|size| size as u128);
+        let features = self.input_size() as u128;
+        let input = match self.input {
+            Input::Linear => features * c,
+            Input::Rbf => features * k * (4 * c + 1) + 4 * c * c,
+        };
+        let ordinals = self.ordinal.map_or(0, |o| o.rankings as u128 * o.n_max as u128 * c);
+        let block = match self.encoder {
+            Encoder::Msab => 3 * c * c + 2 * c * g,
+            Encoder::Imsab => m * c + 6 * c * c + 4 * c * g,
+        };
+        input + ordinals + self.num_blocks as u128 * block
+    }
+
     /// The raw features that the model reads.
     pub fn raw_features(&self) -> RawFeatures {
         RawFeatures { first_index: self.index_base, count: self.num_features as u32, absent: self.absent }
@@ -184,7 +204,6 @@ impl ModelConfig {
             ("top_k", self.top_k.unwrap_or(1)),
         ];
         for (name, value) in positive {
-            // The upper end keeps a mistyped size from asking for terabytes.
             if value == 0 || value > 1 << 20 {
                 return Err(Error::config(format!("{name} is {value}: it must be 1 to {}", 1 << 20)));
             }
@@ -221,6 +240,12 @@ impl ModelConfig {
             return Err(Error::config(format!("index_base is {}: it must be 0 or 1", self.index_base)));
         }
         self.normalize.validate(self.num_features)?;
+        let parameters = self.parameters_about();
+        if parameters > MAX_PARAMETERS {
+            return Err(Error::config(format!(
+                "the model would have about {parameters} parameters: at most {MAX_PARAMETERS} are possible"
+            )));
+        }
         if self.input == Input::Rbf && self.normalize.kind != Kind::MinMax {
             return Err(Error::config(
                 "the rbf input needs features in [0, 1]: use it with `normalize = minmax` (--normalize minmax)",

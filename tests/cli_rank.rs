@@ -207,6 +207,13 @@ fn damaged_checkpoints_are_refused() {
         ("\"imsab\"", "\"transformer\"", &["config.json", "transformer"]),
         ("\"scale\": [", "\"scale\": [1.0,", &["scale", "6 values for 5 features"]),
         ("\"num_features\": 5", "\"num_features\": 99999999", &["num_features"]),
+        ("\"ffn_size\": 8", "\"ffn_size\": 1000000000", &["ffn_size"]),
+        ("\"num_inducing\": 2", "\"num_inducing\": 1048576, \"rbf_centers\": 1048576", &["config.json"]),
+        (
+            "\"ordinal\": null",
+            "\"ordinal\": {\"rankings\": 1000000, \"n_max\": 1000000}",
+            &["about 8000000000", "parameters"],
+        ),
         ("{", "[", &["config.json"]),
     ] {
         assert!(config.contains(from), "{from}");
