@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub const FORMAT_VERSION: u32 = 1;
 
 /// More parameters than any use; a mistyped size is not to ask for terabytes.
-const MAX_PARAMETERS: u128 = 1 << 31;
+const MAX_PARAMETERS: u128 = 1 << 29;
 
 /// How the blocks attend (paper, sections 4.3.1 and 4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

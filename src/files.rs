@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use tempfile::NamedTempFile;
 
@@ -36,10 +37,10 @@ pub fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
     if is_special(path) {
         return Err(Error::io("write", path, std::io::Error::other("it is not an ordinary file")));
     }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    if !folder_of(path).is_dir() {
+        let reason = format!("there is no folder {}", folder_of(path).display());
+        return Err(Error::io("write", path, std::io::Error::new(std::io::ErrorKind::NotFound, reason)));
+    }
     let mut builder = tempfile::Builder::new();
     builder.prefix(".setrank-").suffix(".tmp");
     #[cfg(unix)]
@@ -48,16 +49,42 @@ pub fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
         // A temporary is private by default; the finished file is an ordinary one (less the umask).
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
-    builder.tempfile_in(folder).map_err(|e| Error::io("write", path, e))
+    // Of the error only its kind: its text names the temporary file.
+    let file = builder.tempfile_in(folder_of(path)).map_err(|e| Error::io("write", path, e.kind().into()))?;
+    with_temporaries(|all| all.push(file.path().to_path_buf()));
+    Ok(file)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// The temporary files that may exist now.
+static TEMPORARIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn with_temporaries<R>(f: impl FnOnce(&mut Vec<PathBuf>) -> R) -> R {
+    f(&mut TEMPORARIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Removes the temporary files of writes under way; for a program that is about to end because of a signal, which
+/// runs no destructors.
+pub fn remove_temporaries() {
+    for path in with_temporaries(std::mem::take) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Syncs `file`, gives it its final name, and syncs the folder.
 pub fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
     file.as_file().sync_all().map_err(|e| Error::io("write", path, e))?;
+    let temporary = file.path().to_path_buf();
     file.persist(path).map_err(|e| Error::io("write", path, e.error))?;
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        // Not every file system can sync a folder; the file itself is safe already.
-        let _ = File::open(folder).and_then(|f| f.sync_all());
-    }
+    with_temporaries(|all| all.retain(|other| *other != temporary));
+    // Not every file system can sync a folder; the file itself is safe already.
+    let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
     Ok(())
 }

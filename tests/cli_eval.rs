@@ -28,6 +28,8 @@ fn eval_prints_json_a_table_and_a_file_of_queries() {
         folder.text("queries.tsv"),
         "qid\tdocuments\tmrr\tp@1\n1\t2\t0.5\t0\n2\t1\tNA\tNA\n3\t3\t1\t1\n"
     );
+    let once = folder.ok("eval --scores scores.txt --data data.txt --metrics mrr,MRR,mrr --json");
+    assert_eq!(once.matches("mrr").count(), 1);
     contains(&folder.ok(&format!("{all} --empty-queries one")), &["0.8333", "empty queries: one"]);
 }
 

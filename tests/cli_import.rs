@@ -200,6 +200,42 @@ fn options_that_contradict_a_store_are_refused() {
 }
 
 #[test]
+fn what_is_read_is_not_written_over() {
+    let folder = Folder::new();
+    folder.file("data.txt", TEXT);
+    folder.ok("import data.txt -o data.sets");
+    contains(&folder.fails("import data.txt -o data.txt"), &["data.txt is both input and output"]);
+    contains(&folder.fails("export data.sets -o ./data.sets"), &["both input and output"]);
+    let piped = folder.command("info -").write_stdin(folder.bytes("data.sets")).output().unwrap();
+    contains(&String::from_utf8_lossy(&piped.stderr), &["a .sets file is mapped"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_leaves_no_temporary_file() {
+    let folder = Folder::new();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_setrank"))
+        .current_dir(folder.path())
+        .args("synth --like istella --queries 1000000 -o large.txt".split_whitespace())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    while folder.path().read_dir().unwrap().next().is_none() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(60), "nothing is written");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(folder.path().read_dir().unwrap().next().is_none());
+}
+
+#[test]
 fn warnings_name_the_lines() {
     let folder = Folder::new();
     folder.file("data.txt", "1 qid:1 1:1 1:2\n1 qid:2 1:1\n\n0 qid:1 1:2 1:3\n");

@@ -200,6 +200,8 @@ fn what_cannot_work_is_refused() {
     folder.file("bad.toml", "learning_rate = 1\n");
     folder.file("broken.toml", "lr = \n");
     folder.file("file", "");
+    folder.file("text.toml", "epochs = \"many\"\n");
+    folder.file("bare.txt", "1 qid:1\n0 qid:1\n");
     let train = "train --train train.txt --valid valid.txt -o out";
     for (arguments, parts) in [
         ("train --valid valid.txt -o out", &["--train"][..]),
@@ -215,17 +217,24 @@ fn what_cannot_work_is_refused() {
         (&format!("{train} --init-feature 99"), &["feature 99"]),
         (&format!("{train} --top-k 5"), &["--top-k needs an initial ranking"]),
         (&format!("{train} --ordinal every_block"), &["--ordinal needs an initial ranking"]),
-        (&format!("{train} --config bad.toml"), &["learning_rate"]),
+        (&format!("{train} --config bad.toml"), &["bad.toml", "learning_rate"]),
+        (&format!("{train} --config text.toml"), &["text.toml", "`epochs`", "expected u64"]),
+        (&format!("{train} --threads 100000"), &["--threads 100000", "256"]),
+        (&format!("{train} --hidden 1000000 --heads 4"), &["parameters"]),
+        ("train --train train.txt -o out --select map", &["--select", "--valid"]),
         (&format!("{train} --config broken.toml"), &["broken.toml", "TOML"]),
         (&format!("{train} --config missing.toml"), &["missing.toml"]),
         (&format!("{train} --device cuda"), &["--device cuda"]),
         (&format!("{train} --from nowhere"), &["nowhere"]),
         (&format!("{train} --resume"), &["nothing to resume"]),
         ("train --train train.txt -o file/below", &["file/below"]),
-        ("train --train train.txt -o file", &["file"]),
+        ("train --train train.txt -o file", &["file is a file"]),
     ] {
         contains(&folder.fails(arguments), parts);
     }
+    let bare = folder.run("train --train bare.txt -o out");
+    assert_eq!(bare.status.code(), Some(1));
+    contains(&String::from_utf8_lossy(&bare.stderr), &["error: the training data has no feature"]);
     assert_eq!(folder.run(&format!("{train} --lr fast")).status.code(), Some(2));
     assert_eq!(folder.run(&format!("{train} --select accuracy")).status.code(), Some(2));
 }
@@ -284,6 +293,67 @@ fn without_validation_data_the_last_model_is_kept() {
     assert!(model("whole") != model("epoch"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_or_full_stderr_is_no_reason_to_die() {
+    let folder = with_data();
+    let tiny = TINY.join(" ");
+    let run = |output: &str| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_setrank"))
+            .current_dir(folder.path())
+            .args(
+                format!("train --train train.txt --valid valid.txt -o {output} --epochs 2 {tiny}")
+                    .split_whitespace(),
+            )
+            .stderr(std::fs::File::options().write(true).open("/dev/full").unwrap())
+            .status()
+            .unwrap()
+    };
+    assert!(run("model").success());
+    folder.ok("rank --model model --data valid.txt");
+    assert_eq!(run("train.txt/x").code(), Some(1));
+}
+
+#[test]
+fn the_end_of_steps_is_validated_where_nothing_was_before() {
+    let folder = with_data();
+    let err = folder.train("model", "--max-steps 2 --epochs 3");
+    contains(&err, &["step 2 ", "ndcg@10", "all steps are done"]);
+    folder.ok("train -o model --resume --max-steps 0");
+    folder.train("whole", "--epochs 3");
+    for file in ["model.safetensors", "state.safetensors"] {
+        assert!(folder.bytes(&format!("model/{file}")) == folder.bytes(&format!("whole/{file}")), "{file}");
+    }
+}
+
+#[test]
+fn a_state_is_resumed_only_under_its_own_configuration() {
+    let folder = with_data();
+    folder.train("model", "--lr 0.01");
+    folder.train("other", "--lr 0.02 --dropout 0.1");
+    folder.file("model/train.toml", folder.bytes("other/train.toml"));
+    contains(&folder.fails("train -o model --resume --epochs 5"), &["train.toml", "not of the same run"]);
+    // A run that replaces another leaves nothing of it to be resumed.
+    let tiny = TINY.join(" ");
+    let diverging =
+        format!("train --train train.txt --valid valid.txt -o other --overwrite {tiny} --lr 1e38 --clip 0");
+    assert_eq!(folder.run(&diverging).status.code(), Some(1));
+    assert_eq!(folder.run("train -o other --resume").status.code(), Some(1));
+    folder.ok("rank --model other --data valid.txt");
+}
+
+#[test]
+fn one_run_at_a_time_trains_into_a_folder() {
+    let folder = with_data();
+    folder.train("model", "");
+    let lock = std::fs::File::create(folder.path().join("model/.lock")).unwrap();
+    lock.lock().unwrap();
+    contains(&folder.fails("train -o model --resume --epochs 5"), &["another run"]);
+    lock.unlock().unwrap();
+    folder.ok("train -o model --resume --epochs 5");
+    assert!(!folder.path().join("model/.lock").exists());
+}
+
 #[test]
 fn a_new_run_leaves_no_events_of_the_old() {
     let folder = with_data();
@@ -338,6 +408,10 @@ fn damaged_states_are_refused() {
     let folder = with_data();
     folder.train("model", "");
     let state = folder.bytes("model/state.safetensors");
+    let mut altered = state.clone();
+    *altered.last_mut().unwrap() ^= 1;
+    folder.file("model/state.safetensors", altered);
+    contains(&folder.fails("train -o model --resume --epochs 5"), &["state.safetensors", "checksum"]);
     folder.file("model/state.safetensors", &state[..state.len() / 2]);
     contains(&folder.fails("train -o model --resume --epochs 5"), &["state.safetensors", "not a whole"]);
     folder.file("model/state.safetensors", "");

@@ -73,7 +73,7 @@ fn train(
     folder: &Path,
 ) -> (Stop, Memory, Vec<f32>) {
     let set_rank = SetRank::new(model.clone()).unwrap();
-    let state = State::new(set_rank.layout().init(config.seed), 0);
+    let state = State::new(set_rank.layout().init(config.seed), 0, 0);
     let batchers = [data, valid].map(|data| Batcher::new(data, model).unwrap());
     let [batcher, valid] = batchers;
     let mut trainer = Trainer::new(config, set_rank, batcher, Some(valid), state).unwrap();

@@ -7,7 +7,7 @@ use setrank::data::letor::Labels;
 use setrank::eval::comparison::Comparison;
 use setrank::eval::{self, Metric, scores};
 
-use super::metric_args::MetricArgs;
+use super::metric_args::{MetricArgs, distinct};
 use super::source::{self, TextArgs};
 
 /// Arguments of `setrank compare`.
@@ -47,8 +47,9 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let conventions = args.conventions.conventions()?;
     let data = source::open(&args.data, &args.text, Labels::Required)?;
+    let metrics = distinct(args.metrics);
     let evaluate = |file| -> anyhow::Result<eval::Evaluation> {
-        Ok(eval::evaluate(&data, &scores::read(file, &data)?, None, &args.metrics, &conventions)?)
+        Ok(eval::evaluate(&data, &scores::read(file, &data)?, None, &metrics, &conventions)?)
     };
     let comparison = Comparison::new(&evaluate(&args.a)?, &evaluate(&args.b)?, &conventions, args.seed);
     let mut out = stdout().lock();

@@ -3,12 +3,15 @@
 use anyhow::{Context, bail};
 use setrank::train::config::DeviceChoice;
 
+/// More threads than this only wait for each other.
+const MAX_THREADS: usize = 256;
+
 /// Threads and device, for every command that computes.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Computing")]
 pub struct ComputeArgs {
     /// Threads; results do not depend on it [default: one a core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS as i64))]
     pub threads: Option<u16>,
 
     /// Where to compute; `auto` is the best that this build and machine have [default: auto]
@@ -29,6 +32,10 @@ pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
         bail!(
             "--device cuda: this version computes on the CPU only; leave the flag out or give --device cpu"
         );
+    }
+    if threads > MAX_THREADS {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        bail!("--threads {threads}: at most {MAX_THREADS}; this machine has {cores} core(s)");
     }
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
 }

@@ -59,12 +59,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).map_err(|e| setrank::Error::io("create", folder, e))?;
     write_results(folder, &json!({}))?;
 
-    eprintln!("Making up queries after MSLR-WEB: 136 features, up to {MAX_DOCUMENTS} documents each.");
+    tell!("Making up queries after MSLR-WEB: 136 features, up to {MAX_DOCUMENTS} documents each.");
     let queries = args.queries as usize;
     let make = |name: &str, queries: usize, seed: u64| -> anyhow::Result<Dataset> {
         let data = synth::dataset(Like::Mslr, queries, seed, Some(MAX_DOCUMENTS))?;
         store::write(&data, &folder.join(name))?;
-        eprintln!("  {name}: {} queries, {} documents", data.num_queries(), data.num_documents());
+        tell!("  {name}: {} queries, {} documents", data.num_queries(), data.num_documents());
         Ok(data)
     };
     // Different seeds are samples of one distribution.
@@ -88,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         threads: usize::from(args.compute.threads.unwrap_or(0)),
         ..TrainConfig::preset(Preset::Default)
     };
-    eprintln!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 8 inducing points.");
+    tell!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 8 inducing points.");
     let model_folder = folder.join("model");
     let data = Data { train, valid: Some(valid) };
     let (model, state) = train::new_run(&config, &data)?;

@@ -1,13 +1,14 @@
 //! `setrank eval`.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use setrank::data::letor::Labels;
 use setrank::eval::{self, Ideal, Metric, report, scores};
 
 use super::compute::ComputeArgs;
-use super::metric_args::MetricArgs;
+use super::metric_args::{MetricArgs, distinct};
 use super::scoring::{self, InitialArgs};
 use super::source::{self, TextArgs};
 
@@ -60,6 +61,9 @@ struct Ranking {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.per_query.as_deref() == Some(Path::new("-")) {
+        bail!("--per-query: give a file, stdout is for the metrics");
+    }
     let conventions = args.conventions.conventions()?;
     args.compute.set_up()?;
     let (data, scores, kept) = match &args.ranking.scores {
@@ -78,9 +82,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     // Documents that were not reranked stand below the others; only the ideal ranking may leave them out.
     let kept = kept.filter(|_| conventions.ideal == Ideal::List);
-    let evaluation = eval::evaluate(&data, &scores, kept.as_deref(), &args.metrics, &conventions)?;
+    let evaluation = eval::evaluate(&data, &scores, kept.as_deref(), &distinct(args.metrics), &conventions)?;
     if let Some(path) = &args.per_query {
         report::write_per_query(path, &data, &evaluation)?;
+    }
+    if data.labels().is_some_and(|labels| !labels.iter().any(|&label| label > 0.0)) {
+        log::warn!("no document is relevant: no label is above 0 (see --label-offset)");
     }
     let report = report::Report::new(&evaluation, &conventions);
     let mut out = stdout().lock();

@@ -24,6 +24,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
+    source::refuse_same_file(std::slice::from_ref(&args.path), &args.output)?;
     let data = source::open(&[args.path], &args.text, Labels::Optional)?;
     letor::check_ids(&data)?;
     if args.output == Path::new("-") {
@@ -45,12 +46,13 @@ fn tell_what_text_cannot_say(data: &Dataset) {
             Absent::Missing => "missing",
             Absent::Zero => "zero",
         };
-        eprintln!(
+        tell!(
             "to read it back: --features {} --index-base {} --absent {absent}",
-            columns.count, columns.first_index
+            columns.count,
+            columns.first_index
         );
     }
     if data.num_initial() > 0 {
-        eprintln!("not in the text: {} initial ranking(s)", data.num_initial());
+        tell!("not in the text: {} initial ranking(s)", data.num_initial());
     }
 }

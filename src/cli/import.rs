@@ -35,8 +35,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         initial::attach(&mut data, &sources)?;
         store::write(&data, &args.output)?;
     } else {
+        source::refuse_same_file(&args.inputs, &args.output)?;
         let options = args.text.letor_options(Labels::Optional);
-        let progress = Progress::new(&args.inputs).stopping_at_signals()?;
+        let progress = Progress::new(&args.inputs).stopping_at_signals();
         letor::import(&args.inputs, &options, &args.output, &args.init, &|bytes| progress.at(bytes))?;
     }
     Ok(())

@@ -12,7 +12,7 @@ impl Log for Stderr {
     fn log(&self, record: &Record) {
         if self.enabled(record.metadata()) {
             let level = if record.level() == Level::Warn { "warning" } else { "error" };
-            eprintln!("{level}: {}", record.args());
+            tell!("{level}: {}", record.args());
         }
     }
 

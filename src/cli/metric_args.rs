@@ -1,6 +1,6 @@
 //! Options for the conventions of evaluation, for every command that evaluates.
 
-use setrank::eval::{Conventions, EmptyQueries, Gain, Ideal};
+use setrank::eval::{Conventions, EmptyQueries, Gain, Ideal, Metric};
 
 /// The conventions of evaluation.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -25,6 +25,12 @@ pub struct MetricArgs {
     /// Largest grade of ERR [default: 4, or the largest label if that is more]
     #[arg(long, value_name = "LABEL")]
     pub max_grade: Option<f32>,
+}
+
+/// The metrics in their order, each once.
+pub fn distinct(metrics: Vec<Metric>) -> Vec<Metric> {
+    let mut seen = std::collections::HashSet::new();
+    metrics.into_iter().filter(|metric| seen.insert(*metric)).collect()
 }
 
 impl MetricArgs {

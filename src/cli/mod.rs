@@ -4,6 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// `eprintln!` that does not mind a closed or full stderr: a message is not worth a run.
+macro_rules! tell {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($argument)*);
+    }};
+}
+
 mod compare;
 mod compute;
 mod demo;
@@ -11,6 +19,7 @@ mod eval;
 mod export;
 mod import;
 mod info;
+mod interrupt;
 mod logger;
 mod metric_args;
 mod rank;
@@ -54,7 +63,8 @@ enum Command {
 
 pub fn main() -> ExitCode {
     logger::install();
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let outcome = interrupt::listen().and_then(|()| match command {
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(args),
         Command::Split(args) => split::run(args),
@@ -65,12 +75,14 @@ pub fn main() -> ExitCode {
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Demo(args) => demo::run(args),
-    };
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // Errors of files have their names; what is left is the output.
+            let place = if error.is::<std::io::Error>() { "cannot write the output: " } else { "" };
+            tell!("error: {place}{error:#}");
             ExitCode::FAILURE
         }
     }

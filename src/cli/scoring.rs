@@ -1,6 +1,6 @@
 //! Scores of a data set by one model or the mean of several, for the commands that rank.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -42,6 +42,20 @@ impl InitialArgs {
 }
 
 impl InitialArgs {
+    /// Warns where the features that rank are not those that the model in `folder` was trained with.
+    fn warn_of_others(&self, folder: &Path, trained: &serde_json::Value) {
+        let given = self.init_feature.iter().map(ToString::to_string);
+        let trained: Vec<&str> =
+            trained.as_array().into_iter().flatten().filter_map(|f| f.as_str()).collect();
+        if !trained.is_empty() && !self.init_feature.is_empty() && !given.eq(trained.iter().copied()) {
+            log::warn!(
+                "{} was trained with --init-feature {}",
+                folder.display(),
+                trained.join(" --init-feature ")
+            );
+        }
+    }
+
     /// The rows of `data` that --top-k keeps, where it is given.
     pub fn kept(&self, data: &Dataset) -> anyhow::Result<Option<Vec<bool>>> {
         let Some(k) = self.top_k.filter(|&k| k > 0) else { return Ok(None) };
@@ -88,6 +102,9 @@ pub fn score(
                 folder.display()
             );
         }
+    }
+    for (folder, checkpoint) in folders.iter().zip(&models) {
+        initial.warn_of_others(folder, &checkpoint.model.config().training["init_feature"]);
     }
     let mut data = source::open_for_model(data, text, labels, features)?;
     initial.attach(&mut data)?;

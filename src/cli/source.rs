@@ -1,13 +1,14 @@
 //! Reading data, for every command that does: options of text files, and one `open` for text and stores.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use setrank::data::letor::{self, IndexBase, Labels, LetorOptions};
 use setrank::data::{Absent, Dataset, RawFeatures, store};
+
+use super::interrupt;
 
 /// How text files are read; a .sets file has all this settled.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -116,8 +117,10 @@ pub fn open_for_model(
     let last = u64::from(model.first_index) + u64::from(model.count) - 1;
     if data.columns().largest.is_none_or(|largest| u64::from(largest) < last) {
         log::warn!(
-            "the model reads features up to {last}, the data has them up to {}: the others are taken as absent",
-            data.columns().largest.map_or("none".to_owned(), |largest| largest.to_string())
+            "the model reads features up to {last}, the data {}: the others are taken as absent",
+            data.columns()
+                .largest
+                .map_or("has none".to_owned(), |largest| format!("has them up to {largest}"))
         );
     }
     Ok(data)
@@ -149,10 +152,22 @@ pub fn store_among(paths: &[PathBuf]) -> anyhow::Result<Option<&Path>> {
     Ok(None)
 }
 
+/// Refuses to write over what is read: the text would be gone.
+pub fn refuse_same_file(inputs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+    let same = |input: &&PathBuf| match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(output)) => input == output,
+        _ => false,
+    };
+    match inputs.iter().find(same) {
+        Some(input) => bail!("{} is both input and output: give another file with -o", input.display()),
+        None => Ok(()),
+    }
+}
+
 /// A bar for long reads; nothing where stderr is no terminal.
 pub struct Progress {
     bar: ProgressBar,
-    interrupted: Arc<AtomicBool>,
+    interrupted: Option<&'static AtomicBool>,
 }
 
 impl Progress {
@@ -173,19 +188,18 @@ impl Progress {
                 ProgressStyle::with_template("{bytes} {bytes_per_sec}").expect("a valid template"),
             ),
         };
-        Progress { bar, interrupted: Arc::default() }
+        Progress { bar, interrupted: None }
     }
 
     /// A signal from here on ends the reading at its next step, so that its temporary files are removed.
-    pub fn stopping_at_signals(self) -> anyhow::Result<Self> {
-        let interrupted = self.interrupted.clone();
-        ctrlc::set_handler(move || interrupted.store(true, Ordering::Relaxed))?;
-        Ok(self)
+    pub fn stopping_at_signals(mut self) -> Self {
+        self.interrupted = Some(interrupt::cooperate());
+        self
     }
 
     /// So many bytes are read.
     pub fn at(&self, bytes: u64) -> setrank::Result<()> {
-        if self.interrupted.load(Ordering::Relaxed) {
+        if self.interrupted.is_some_and(|asked| asked.load(Ordering::Relaxed)) {
             return Err(setrank::Error::data("interrupted"));
         }
         self.bar.set_position(bytes);

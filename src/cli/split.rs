@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         name.push(side);
         let path = PathBuf::from(name);
         write_subset(&data, &queries, &path)?;
-        eprintln!("{}: {} queries", path.display(), queries.len());
+        tell!("{}: {} queries", path.display(), queries.len());
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::Mmap;
 
+use super::store::MAGIC;
 use crate::{Error, Result};
 
 /// A longer line cannot be LETOR text; reading on would only fill the memory.
@@ -166,10 +167,13 @@ fn whole_lines(text: &[u8], size: usize) -> Option<usize> {
 
 /// A NUL among the first bytes means UTF-16 or a binary file: one clear message instead of an odd token.
 fn check_text(name: &str, start: &[u8]) -> Result<()> {
-    if start[..start.len().min(512)].contains(&0) {
+    if start.starts_with(&MAGIC) {
         return Err(Error::data(format!(
-            "{name}: binary or UTF-16, not LETOR text (and without the first bytes of a .sets file)"
+            "{name}: a .sets file is mapped, which a stream or a compressed file cannot be: give the path of the file"
         )));
+    }
+    if start[..start.len().min(512)].contains(&0) {
+        return Err(Error::data(format!("{name}: binary or UTF-16, not LETOR text ")));
     }
     Ok(())
 }

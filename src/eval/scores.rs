@@ -12,8 +12,8 @@ const SHOWN: usize = 40;
 ///
 /// They are kept in float64, since other rankers write scores that differ only past float32.
 pub fn read(path: &Path, data: &Dataset) -> Result<Vec<f64>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
-    let scores = parse(&text, &path.display().to_string())?;
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    let scores = parse(&String::from_utf8_lossy(&bytes), &path.display().to_string())?;
     let positions = data.positions();
     if scores.len() != positions.len() {
         return Err(Error::data(format!(

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{FORMAT_VERSION, ModelConfig};
 use crate::files::write_atomically;
@@ -32,7 +33,7 @@ impl Checkpoint {
             .map_err(|e| Error::damaged(folder.join(CONFIG), e.to_string()))?;
         let path = folder.join(WEIGHTS);
         let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
-        let tensors = parse(&path, &bytes)?;
+        let (tensors, _) = parse(&path, &bytes)?;
         let layout = model.layout();
         let mut parameters = vec![0.0; layout.len()];
         for parameter in layout.parameters() {
@@ -61,7 +62,7 @@ impl Checkpoint {
         let named = self.model.layout().parameters().iter().map(|parameter| {
             (parameter.name.clone(), parameter.shape.clone(), &self.parameters[parameter.range()])
         });
-        write_tensors(&folder.join(WEIGHTS), named, None)?;
+        write_tensors(&folder.join(WEIGHTS), named, serde_json::Value::Null)?;
         let json = serde_json::to_string_pretty(self.model.config()).expect("a configuration is plain data");
         write_atomically(&folder.join(CONFIG), |w| writeln!(w, "{json}"))
     }
@@ -89,10 +90,43 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig> {
     serde_json::from_value(value).map_err(|e| Error::damaged(&path, e.to_string()))
 }
 
-/// Checks and indexes the bytes of a safetensors file.
-pub(super) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
-    SafeTensors::deserialize(bytes)
-        .map_err(|e| Error::damaged(path, format!("not a whole safetensors file: {e}")))
+/// What this program adds to a safetensors file, as its metadata entry [`METADATA`]; other writers have none.
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    /// Sum of the CRC-32C of each tensor's name and bytes.
+    checksum: u32,
+    /// How far a training run is.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    progress: serde_json::Value,
+}
+
+/// One entry for all: several would stand in random order, and equal files are to have equal bytes.
+const METADATA: &str = "setrank";
+
+/// Indexes the bytes of a safetensors file and checks its checksum where it has one; also the progress in it.
+pub(super) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<(SafeTensors<'a>, serde_json::Value)> {
+    let not_whole = |e| Error::damaged(path, format!("not a whole safetensors file: {e}"));
+    let tensors = SafeTensors::deserialize(bytes).map_err(not_whole)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(not_whole)?;
+    let Some(entry) = header.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
+        return Ok((tensors, serde_json::Value::Null));
+    };
+    let metadata: Metadata = serde_json::from_str(entry)
+        .map_err(|e| Error::damaged(path, format!("metadata entry `{METADATA}`: {e}")))?;
+    if checksum(tensors.iter().map(|(name, tensor)| (name, tensor.data()))) != metadata.checksum {
+        return Err(Error::damaged(
+            path,
+            "its checksum does not fit: the file was altered after it was written",
+        ));
+    }
+    Ok((tensors, metadata.progress))
+}
+
+/// Does not depend on the order of the tensors.
+fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+    tensors
+        .map(|(name, data)| crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), data))
+        .fold(0, u32::wrapping_add)
 }
 
 /// Copies the float32 tensor `name` of `shape` to `out`.
@@ -123,11 +157,11 @@ pub(super) fn read_tensor(
     Ok(())
 }
 
-/// Writes float32 tensors and free metadata as a safetensors file.
+/// Writes float32 tensors, their checksum and the progress of a run as a safetensors file.
 pub(super) fn write_tensors<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (String, Vec<usize>, &'a [f32])>,
-    metadata: Option<HashMap<String, String>>,
+    progress: serde_json::Value,
 ) -> Result<()> {
     let views: Vec<(String, TensorView<'a>)> = tensors
         .map(|(name, shape, values)| {
@@ -135,6 +169,9 @@ pub(super) fn write_tensors<'a>(
             (name, view.expect("a shape of the layout"))
         })
         .collect();
-    let bytes = safetensors::serialize(views, metadata).expect("names are unique and shapes fit");
+    let checksum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+    let metadata = serde_json::to_string(&Metadata { checksum, progress }).expect("plain data");
+    let entry = HashMap::from([(METADATA.to_owned(), metadata)]);
+    let bytes = safetensors::serialize(views, Some(entry)).expect("names are unique and shapes fit");
     write_atomically(path, |w| w.write_all(&bytes))
 }

@@ -1,7 +1,6 @@
 //! A run that can be taken up again: `state.safetensors` in the model folder holds the current parameters, the
 //! optimiser's moments and how far the run is. A resumed run gives the same bits as one that never stopped.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -13,8 +12,6 @@ use crate::{Error, Result};
 
 /// File name of the state in a model folder.
 pub const STATE: &str = "state.safetensors";
-
-const PROGRESS: &str = "progress";
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,6 +33,8 @@ pub struct Progress {
     pub best: Option<Best>,
     /// Stands for the data: a run is not resumed on another.
     pub data: u32,
+    /// Stands for the configuration: a run is not resumed under another.
+    pub config: u32,
 }
 
 /// The best validation so far.
@@ -63,9 +62,9 @@ pub struct State {
 
 impl State {
     /// A run that has not begun.
-    pub fn new(parameters: Vec<f32>, data: u32) -> Self {
+    pub fn new(parameters: Vec<f32>, data: u32, config: u32) -> Self {
         let adam = Adam::new(parameters.len());
-        State { parameters, adam, progress: Progress { data, ..Progress::default() } }
+        State { parameters, adam, progress: Progress { data, config, ..Progress::default() } }
     }
 
     /// Writes the state into `folder`.
@@ -77,29 +76,22 @@ impl State {
             ("adam.second", &self.adam.second),
         ]
         .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
-        // One entry: several would stand in random order, and equal states are to have equal bytes.
-        let progress = serde_json::to_string(&self.progress).expect("plain data");
-        let metadata = HashMap::from([(PROGRESS.to_owned(), progress)]);
-        write_tensors(&folder.join(STATE), tensors.into_iter(), Some(metadata))
+        let progress = serde_json::to_value(&self.progress).expect("plain data");
+        write_tensors(&folder.join(STATE), tensors.into_iter(), progress)
     }
 
     /// Reads the state of a model of `len` parameter values from `folder`.
     pub fn load(folder: &Path, len: usize) -> Result<Self> {
         let path = folder.join(STATE);
         let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
-        let tensors = parse(&path, &bytes)?;
+        let (tensors, progress) = parse(&path, &bytes)?;
         let read = |name| -> Result<Vec<f32>> {
             let mut values = vec![0.0; len];
             read_tensor(&path, &tensors, name, &[len], &mut values)?;
             Ok(values)
         };
-        let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes)
-            .map_err(|e| Error::damaged(&path, e.to_string()))?;
-        let progress = metadata.metadata().as_ref().and_then(|entries| entries.get(PROGRESS));
-        let progress =
-            progress.ok_or_else(|| Error::damaged(&path, format!("lacks the entry `{PROGRESS}`")))?;
-        let progress: Progress = serde_json::from_str(progress)
-            .map_err(|e| Error::damaged(&path, format!("`{PROGRESS}`: {e}")))?;
+        let progress: Progress = serde_json::from_value(progress)
+            .map_err(|e| Error::damaged(&path, format!("how far the run is: {e}")))?;
         Ok(State {
             parameters: read("parameters")?,
             adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step: progress.step },

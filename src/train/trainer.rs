@@ -114,7 +114,7 @@ impl<'a> Trainer<'a> {
             if !relevant(batcher) {
                 return Err(Error::data(format!(
                     "the {name} data has no relevant document: no label is above 0, so there is nothing to learn \
-                     from (if its labels start at another number, see --label-offset)"
+                     from or select by (if its labels start at another number, see --label-offset)"
                 )));
             }
         }
@@ -242,6 +242,19 @@ impl<'a> Trainer<'a> {
         if self.state.progress.best.is_none() || self.valid.is_none() {
             self.save_model(folder)?;
         }
+        if self.state.progress.best.is_none()
+            && let (Some(valid), Stop::Epochs | Stop::Steps) = (&self.valid, stop)
+        {
+            // Told, but not kept in the state: a run that goes on is to be as if it had never stopped.
+            let progress = &self.state.progress;
+            observer.validation(&ValidationReport {
+                step: progress.step,
+                epoch: progress.epoch + 1,
+                train_loss: progress.loss_sum / progress.loss_sets.max(1) as f64,
+                valid: Some(self.checked_validation(valid)?),
+                is_best: true,
+            })?;
+        }
         self.state.save(folder)?;
         Ok(stop)
     }
@@ -341,13 +354,7 @@ impl<'a> Trainer<'a> {
     /// Validates, keeps the model if it is the best, and saves the state.
     fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
         let valid = match &self.valid {
-            Some(valid) => Some(self.validation(valid).map_err(|error| match error {
-                Error::NonFinite(what) => Error::NonFinite(format!(
-                    "validation after step {}: {what}; try a lower --lr or a smaller --clip",
-                    self.state.adam.step
-                )),
-                other => other,
-            })?),
+            Some(valid) => Some(self.checked_validation(valid)?),
             None => None,
         };
         let step = self.state.adam.step;
@@ -373,6 +380,17 @@ impl<'a> Trainer<'a> {
         }
         self.state.save(folder)?;
         observer.validation(&ValidationReport { step, epoch, train_loss, valid, is_best })
+    }
+
+    /// [`validation`](Self::validation), with advice where the model has diverged.
+    fn checked_validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
+        self.validation(valid).map_err(|error| match error {
+            Error::NonFinite(what) => Error::NonFinite(format!(
+                "validation after step {}: {what}; try a lower --lr or a smaller --clip",
+                self.state.adam.step
+            )),
+            other => other,
+        })
     }
 
     /// Loss and metric of the current model on `valid`.
@@ -409,6 +427,7 @@ impl<'a> Trainer<'a> {
             "seed": self.config.seed,
             "queries": self.train.data().num_queries(),
             "documents": self.train.data().num_documents(),
+            "init_feature": self.config.init_feature,
             "step": self.state.adam.step,
             "epoch": best.map_or(self.state.progress.epoch, |best| best.epoch),
         });

@@ -1,8 +1,8 @@
 //! `setrank train`.
 
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use setrank::config::{FORMAT_VERSION, ModelConfig};
@@ -16,14 +16,14 @@ use setrank::train::checkpoint::{self, Checkpoint};
 use setrank::train::config::Ordinal;
 use setrank::train::log::EventWriter;
 use setrank::train::optimizer::Schedule;
-use setrank::train::state::{State, fingerprint};
+use setrank::train::state::{STATE, State, fingerprint};
 use setrank::train::trainer::Stop;
 use setrank::train::{TrainConfig, Trainer};
 
 use self::flags::Flags;
 use self::observer::Reporter;
-use super::compute;
 use super::source::{self, TextArgs};
+use super::{compute, interrupt};
 
 mod flags;
 mod observer;
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let of_model = of_model.map(|folder| checkpoint::load_config(folder)).transpose()?;
     let data = Data::open(&config, of_model.as_ref())?;
     let (model, state) = if args.resume {
-        resumed(&args.output, &data)?
+        resumed(&args.output, &config, &data)?
     } else {
         check_new(&args, &data)?;
         new_run(&config, &data)?
@@ -93,7 +93,13 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
     };
     let mut layers = Vec::new();
     if let Some(path) = &args.config {
-        layers.push(read(path)?);
+        let layer = read(path)?;
+        // Each value alone, so that the message names it.
+        for (key, value) in &layer {
+            let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
+            TrainConfig::from_layers(&[alone]).with_context(|| format!("{}: `{key}`", path.display()))?;
+        }
+        layers.push(layer);
     }
     layers.push(toml::Table::try_from(&args.flags)?);
     if !args.resume {
@@ -220,6 +226,12 @@ fn check_new(args: &Args, data: &Data) -> anyhow::Result<()> {
         ("--ordinal", flags.ordinal.is_some_and(|o| o != Ordinal::None)),
         ("--top-k", flags.top_k > Some(0)),
     ];
+    if flags.select.is_some() && data.valid.is_none() {
+        bail!("--select needs validation data: give --valid");
+    }
+    if data.train.num_features() == 0 {
+        bail!("the training data has no feature");
+    }
     if let Some((flag, _)) = needs_ranking.iter().find(|(_, given)| *given)
         && data.train.num_initial() == 0
     {
@@ -242,7 +254,7 @@ pub fn new_run(config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, St
             (model, parameters)
         }
     };
-    let state = State::new(parameters, data.fingerprint());
+    let state = State::new(parameters, data.fingerprint(), config_fingerprint(config)?);
     Ok((model, state))
 }
 
@@ -279,13 +291,54 @@ fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelC
 }
 
 /// The model and state of the run in `folder`.
-fn resumed(folder: &Path, data: &Data) -> anyhow::Result<(SetRank, State)> {
+fn resumed(folder: &Path, config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, State)> {
     let model = SetRank::new(checkpoint::load_config(folder)?)?;
     let state = State::load(folder, model.layout().len())?;
     if state.progress.data != data.fingerprint() {
         bail!("--resume: the data is not that of the run in {}", folder.display());
     }
+    if state.progress.config != config_fingerprint(config)? {
+        bail!(
+            "--resume: {} and {STATE} in {} are not of the same run; start it anew with --overwrite",
+            TRAIN_CONFIG,
+            folder.display()
+        );
+    }
     Ok((model, state))
+}
+
+/// Stands for a configuration, but for what may change when a run is resumed.
+fn config_fingerprint(config: &TrainConfig) -> anyhow::Result<u32> {
+    let mut table = toml::Table::try_from(config)?;
+    FREE_ON_RESUME.iter().chain(&LENGTH).for_each(|key| {
+        table.remove(*key);
+    });
+    Ok(crc32c::crc32c(table.to_string().as_bytes()))
+}
+
+/// Keeps others from training into the same folder, as long as it lives.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn new(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(".lock");
+        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { path, _file: file }),
+            Err(TryLockError::WouldBlock) => bail!("another run is training into {}", folder.display()),
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // What is left of it would do no harm.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// Trains, and leaves model, state and logs in `folder`.
@@ -296,21 +349,29 @@ pub fn train(
     model: SetRank,
     state: State,
 ) -> anyhow::Result<()> {
+    if folder.exists() && !folder.is_dir() {
+        bail!("{} is a file: -o takes the folder of a model", folder.display());
+    }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let _lock = Lock::new(folder)?;
     let train = Batcher::new(&data.train, model.config())?;
     let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
     let resumed_at = state.adam.step;
-    if resumed_at == 0 {
-        EventWriter::remove_all(folder)?;
-    }
     let mut trainer = Trainer::new(config, model, train, valid, state)?;
+    if resumed_at == 0 {
+        // Of a run that this one replaces: its state must not be resumed under the new configuration.
+        EventWriter::remove_all(folder)?;
+        match std::fs::remove_file(folder.join(STATE)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(e).with_context(|| format!("cannot replace {STATE} in {}", folder.display()));
+            }
+            _ => {}
+        }
+    }
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen to Ctrl-C")?;
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
-    let stop = trainer.run(folder, &mut reporter, &interrupted)?;
+    let stop = trainer.run(folder, &mut reporter, interrupt::cooperate())?;
     reporter.finish()?;
     let why = match stop {
         Stop::Epochs => "all epochs are done",
@@ -319,6 +380,6 @@ pub fn train(
         Stop::Seconds => "the time is up; go on with --resume",
         Stop::Interrupted => "interrupted; go on with --resume",
     };
-    eprintln!("{why}. Model: {}", folder.display());
+    tell!("{why}. Model: {}", folder.display());
     Ok(())
 }

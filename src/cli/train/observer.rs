@@ -61,7 +61,10 @@ impl Reporter {
     pub fn finish(&self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let elapsed = self.started.elapsed();
-        eprintln!("{} documents in {}: {:.0} a second", self.documents, HumanDuration(elapsed), self.rate());
+        if self.documents == 0 {
+            return Ok(());
+        }
+        tell!("{} documents in {}: {:.0} a second", self.documents, HumanDuration(elapsed), self.rate());
         let mut curve = Curve {
             title: "Learning curve".into(),
             loss: Vec::new(),
@@ -131,7 +134,9 @@ impl Observer for Reporter {
                 line += " (best)";
             }
         }
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| {
+            tell!("{line}");
+        });
         self.log.write(&record)
     }
 }

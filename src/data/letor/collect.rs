@@ -222,7 +222,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                 line: at_width.line,
                 token: at_width.token.clone(),
                 reason: format!(
-                    "index {width} is beyond the declared {width} features, counted from 0 because index 0 \
+                    "index {width} is beyond the {width} features that were declared, counted from 0 because index 0 \
                      occurs at {}:{}",
                     self.files[zero.file], zero.line
                 ),

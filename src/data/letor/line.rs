@@ -367,7 +367,7 @@ impl<'a> Parser<'a> {
             }
             Some(width) => {
                 let base = if self.bounds.base == IndexBase::Zero { ", counted from 0" } else { "" };
-                Err(self.error(start, format!("index {index} is beyond the declared {width} features{base}")))
+                Err(self.error(start, format!("index {index} is beyond the {width} features that were declared or that the model has{base}")))
             }
             None => Ok(()),
         }

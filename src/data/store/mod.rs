@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use self::header::MAGIC;
+pub(super) use self::header::MAGIC;
 use super::Dataset;
 use super::sink::Sink;
 use crate::{Error, Result};
