@@ -122,7 +122,7 @@ pub struct ModelConfig {
     /// Normalisation of raw features.
     pub normalize: Normalize,
     /// A record of the training; free keys.
-    pub training: serde_json::Value,
+    pub training: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Default for ModelConfig {
@@ -147,7 +147,7 @@ impl Default for ModelConfig {
             index_base: 1,
             absent: Absent::Missing,
             normalize: Normalize::default(),
-            training: serde_json::Value::Object(serde_json::Map::new()),
+            training: serde_json::Map::new(),
         }
     }
 }

@@ -35,7 +35,29 @@ fn info_lists_the_configuration_of_a_model() {
     folder.folder("model");
     contains(&folder.fails("info model"), &["config.json"]);
     folder.file("model/config.json", "{\"format_version\": 1, \"num_features\": 4}");
-    contains(&folder.ok("info model"), &["4"]);
+    let defaults = [
+        "parameters: ",
+        "format version: 1",
+        "num features: 4",
+        "hidden size: 256",
+        "num heads: 8",
+        "num blocks: 6",
+        "ffn size: 1024",
+        "encoder: imsab",
+        "num inducing: 20",
+        "input: linear",
+        "rbf centers: 100",
+        "qkv relu: false",
+        "inner ffn: true",
+        "dropout: 0",
+        "layer norm eps: 1e-5",
+        "ordinal: none",
+        "top k: none",
+        "index base: 1",
+        "absent: missing",
+        "normalize: none",
+    ];
+    contains(&folder.ok("info model"), &defaults);
 }
 
 #[test]

@@ -76,7 +76,11 @@ fn an_ensemble_is_the_mean() {
         assert_eq!(((f64::from(*one) + f64::from(*two)) / 2.0) as f32, *both);
     }
     ndcg(&folder, "--model model --model other --data valid.txt");
+    // Each model normalises for itself.
     folder.train("minmax", "--normalize minmax");
+    let [minmax, mixed] = ["--model minmax", "--model model --model minmax"]
+        .map(|models| scores(&folder, &format!("{models} --data valid.txt")));
+    assert!(one.iter().zip(&minmax).zip(&mixed).all(|((a, b), c)| ((a + b) / 2.0 - c).abs() < 1e-5));
     folder.file("wide.txt", letor(24, 4).replace(" 5:", " 6:"));
     folder.ok("train --train wide.txt -o wide --hidden 8 --heads 2 --blocks 1 --ffn 8 --epochs 1");
     contains(

@@ -163,6 +163,11 @@ fn a_model_can_be_trained_on() {
     folder.train("first", "--lr 0.01");
     folder.ok("train --train train.txt --valid valid.txt --from first --epochs 1 --lr 1e-4 -o second");
     assert_ne!(folder.bytes("first/model.safetensors"), folder.bytes("second/model.safetensors"));
+    // A step of no length leaves the model that it started from.
+    folder.ok("train --train train.txt --from first --max-steps 1 --lr 1e-30 -o same");
+    let [first, same] =
+        ["first", "same"].map(|model| folder.ok(&format!("rank --model {model} --data valid.txt")));
+    assert_eq!(first, same);
     contains(&folder.text("second/train.toml"), &["hidden = 8", "from = \"first\""]);
     let message = folder.fails("train --train train.txt --from first --hidden 16 -o third");
     contains(&message, &["--from", "`hidden` 8, not 16"]);
@@ -342,16 +347,16 @@ fn a_state_is_resumed_only_under_its_own_configuration() {
     folder.ok("rank --model other --data valid.txt");
 }
 
+#[cfg(unix)]
 #[test]
 fn one_run_at_a_time_trains_into_a_folder() {
     let folder = with_data();
     folder.train("model", "");
-    let lock = std::fs::File::create(folder.path().join("model/.lock")).unwrap();
+    let lock = std::fs::File::open(folder.path().join("model")).unwrap();
     lock.lock().unwrap();
     contains(&folder.fails("train -o model --resume --epochs 5"), &["another run"]);
     lock.unlock().unwrap();
     folder.ok("train -o model --resume --epochs 5");
-    assert!(!folder.path().join("model/.lock").exists());
 }
 
 #[test]
@@ -401,6 +406,31 @@ fn a_diverging_run_stops_and_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
     contains(&message, &["error: ", "lower --lr"]);
+}
+
+#[test]
+fn what_a_state_says_of_the_run_is_covered_by_its_checksum() {
+    let folder = with_data();
+    folder.train("model", "--max-steps 4");
+    let state = folder.bytes("model/state.safetensors");
+    let text = String::from_utf8_lossy(&state).into_owned();
+    let place = text.find("step_in_epoch").unwrap();
+    let digit = state[place..].iter().position(u8::is_ascii_digit).unwrap() + place;
+    let mut forged = state.clone();
+    forged[digit] = b'9';
+    assert_ne!(state, forged);
+    folder.file("model/state.safetensors", forged);
+    contains(&folder.fails("train -o model --resume"), &["state.safetensors", "checksum"]);
+}
+
+#[test]
+fn huge_numbers_are_refused_or_harmless() {
+    let folder = with_data();
+    let huge = i64::MAX;
+    folder.train("model", &format!("--epochs {huge} --max-steps 2 --accumulate {huge} --schedule cosine"));
+    folder.train("seed", &format!("--seed {huge}"));
+    let run = format!("train --train train.txt -o x --seed {}", u64::MAX);
+    assert_eq!(folder.run(&run).status.code(), Some(2));
 }
 
 #[test]

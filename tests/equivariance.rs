@@ -168,3 +168,28 @@ fn ranks_matter() {
     let (before, after) = [&sets, &changed].map(|s| s.scores(&model, &parameters, Keep::Nothing)).into();
     assert_ne!(before, after);
 }
+
+/// Everything that is cut into pieces has more than one here: rows, output columns, φ columns, ordinal columns.
+#[test]
+fn the_number_of_threads_makes_no_difference() {
+    for (encoder, input) in [(Encoder::Msab, Input::Linear), (Encoder::Imsab, Input::Rbf)] {
+        let (model, parameters) = model(encoder, input, 2, 256);
+        let sets = Sets::draw(&[180, 1, 90, 150, 40, 200], 2, 3);
+        let inputs = Inputs { features: &sets.features, offsets: &sets.offsets, ordinals: &sets.ordinals };
+        let d_scores: Vec<f32> = (0..sets.ordinals[0].len()).map(|i| ((i * 37) % 11) as f32 - 5.0).collect();
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let mut workspace = Workspace::default();
+                let mut gradients = vec![0.0; parameters.len()];
+                model.forward(&mut workspace, &parameters, inputs, Keep::ForBackward, None);
+                model.backward(&mut workspace, &parameters, &mut gradients, inputs, &d_scores, None);
+                let norm = setrank::train::optimizer::global_norm(&gradients);
+                (workspace.scores().to_vec(), gradients, norm)
+            })
+        };
+        let one = run(1);
+        assert!(one.1.len() > 1 << 18 && one.2 > 0.0);
+        assert!(run(4) == one, "{encoder:?}, {input:?}");
+    }
+}

@@ -15,7 +15,7 @@ const LOSSES: [Loss; 2] = [Loss::AttentionRank, Loss::SoftmaxCrossEntropy];
 /// Steps of the difference quotients (fourth order).
 const STEPS: [f64; 3] = [1e-4, 1e-3, 1e-5];
 
-/// Set sizes of the batches: one document, a few, and more than one tile of queries.
+/// Set sizes of the batches: one document, and a few.
 const SIZES: [usize; 4] = [1, 4, 2, 7];
 
 #[derive(Debug)]

@@ -10,7 +10,6 @@ cargo fmt --check
 
 say "Lints"
 cargo clippy --locked --all-targets -- -D warnings
-cargo clippy --locked --all-targets --features cuda -- -D warnings
 
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

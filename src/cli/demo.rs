@@ -36,7 +36,7 @@ pub struct Args {
     queries: u32,
 
     /// Seed of data and training
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: u64,
 
     /// Epochs at most

@@ -39,14 +39,12 @@ impl InitialArgs {
         let sources = InitialSources { files: self.init.clone(), features: self.init_feature.clone() };
         initial::attach(data, &sources)
     }
-}
 
-impl InitialArgs {
     /// Warns where the features that rank are not those that the model in `folder` was trained with.
-    fn warn_of_others(&self, folder: &Path, trained: &serde_json::Value) {
+    fn warn_of_others(&self, folder: &Path, trained: Option<&serde_json::Value>) {
         let given = self.init_feature.iter().map(ToString::to_string);
         let trained: Vec<&str> =
-            trained.as_array().into_iter().flatten().filter_map(|f| f.as_str()).collect();
+            trained.and_then(|t| t.as_array()).into_iter().flatten().filter_map(|f| f.as_str()).collect();
         if !trained.is_empty() && !self.init_feature.is_empty() && !given.eq(trained.iter().copied()) {
             log::warn!(
                 "{} was trained with --init-feature {}",
@@ -104,7 +102,7 @@ pub fn score(
         }
     }
     for (folder, checkpoint) in folders.iter().zip(&models) {
-        initial.warn_of_others(folder, &checkpoint.model.config().training["init_feature"]);
+        initial.warn_of_others(folder, checkpoint.model.config().training.get("init_feature"));
     }
     let mut data = source::open_for_model(data, text, labels, features)?;
     initial.attach(&mut data)?;

@@ -114,7 +114,7 @@ pub fn open_for_model(
     let options = LetorOptions { index_base, features: Some(model.count), absent: model.absent, ..asked };
     let data = open_with(paths, text, &options)?;
     data.aligned_to(model)?;
-    let last = u64::from(model.first_index) + u64::from(model.count) - 1;
+    let last = (u64::from(model.first_index) + u64::from(model.count)).saturating_sub(1);
     if data.columns().largest.is_none_or(|largest| u64::from(largest) < last) {
         log::warn!(
             "the model reads features up to {last}, the data {}: the others are taken as absent",

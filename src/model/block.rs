@@ -165,11 +165,8 @@ pub fn backward<T: Scalar>(
                 dropout[0],
             );
             let d_inducing = inducing.of_mut(gradients);
-            for rows in std::iter::once(&buffers.d_inducing).chain([&buffers.d_inducing_rows]) {
-                for set in rows.chunks_exact(d_inducing.len()) {
-                    d_inducing.iter_mut().zip(set).for_each(|(sum, &d)| *sum += d);
-                }
-            }
+            mab::add_sets(d_inducing, &buffers.d_inducing);
+            mab::add_sets(d_inducing, &buffers.d_inducing_rows);
         }
     }
     std::mem::swap(d, &mut buffers.d_x);

@@ -41,7 +41,7 @@ pub fn forward<T: Scalar>(
             let (layer1, layer2) = (fc1.of(params), fc2.of(params));
             saved.hidden.resize(rows * layer1.bias.len(), T::ZERO);
             rbf::forward(&mut saved.hidden, features, centers, layer1, shape);
-            saved.hidden.iter_mut().for_each(|h| *h = h.max(T::ZERO));
+            saved.hidden.iter_mut().for_each(|h| *h = linear::relu(*h));
             saved.normalized.resize(saved.hidden.len(), T::ZERO);
             layer_norm::forward(
                 &mut saved.normalized,

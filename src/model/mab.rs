@@ -235,7 +235,9 @@ pub fn backward<T: Scalar>(
                 shape,
             );
             if roles.shares_queries() {
-                sum_sets(d_shared, dq, queries.len());
+                d_shared.clear();
+                d_shared.resize(queries.len(), T::ZERO);
+                add_sets(d_shared, dq);
                 projection_backward(
                     d_queries,
                     d_shared,
@@ -313,11 +315,9 @@ fn projection_backward<T: Scalar>(
     linear::backward_input(dx, Write::Add, dy, layer.of(params));
 }
 
-/// sums `[M, C]` = Σ over the sets of rows `[B·M, C]`, in order.
-pub fn sum_sets<T: Scalar>(sums: &mut Vec<T>, rows: &[T], len: usize) {
-    sums.clear();
-    sums.resize(len, T::ZERO);
-    for set in rows.chunks_exact(len) {
+/// sums `[M, C]` += Σ over the sets of rows `[B·M, C]`, in order.
+pub fn add_sets<T: Scalar>(sums: &mut [T], rows: &[T]) {
+    for set in rows.chunks_exact(sums.len()) {
         sums.iter_mut().zip(set).for_each(|(sum, &value)| *sum += value);
     }
 }

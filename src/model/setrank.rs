@@ -82,9 +82,9 @@ impl SetRank {
         &self.config
     }
 
-    /// Cuts lists to the first `top_k` documents of the first initial ranking, or not; no parameter depends on it.
+    /// Cuts lists to the first `top_k` documents of the first initial ranking, or not (`None` or 0); no parameter depends on it.
     pub fn set_top_k(&mut self, top_k: Option<usize>) {
-        self.config.top_k = top_k;
+        self.config.top_k = top_k.filter(|&k| k > 0);
     }
 
     /// Trains on with another dropout of the attention weights; no parameter depends on it.
@@ -109,6 +109,7 @@ impl SetRank {
         keep: Keep,
         training: Option<TrainingStep>,
     ) {
+        assert_eq!(inputs.ordinals.len(), self.config.num_rankings(), "initial rankings");
         let blocks = self.layout.blocks.len();
         let (saved, rows) = match keep {
             Keep::Nothing => (blocks.min(1), 2),

@@ -22,8 +22,9 @@ pub struct MatMut<'a, T> {
 }
 
 fn check(len: usize, rows: usize, cols: usize, row_stride: usize) {
+    let end = |rows: usize| (rows - 1).checked_mul(row_stride)?.checked_add(cols);
     assert!(
-        rows == 0 || cols == 0 || (cols <= row_stride && (rows - 1) * row_stride + cols <= len),
+        rows == 0 || cols == 0 || (cols <= row_stride && end(rows).is_some_and(|end| end <= len)),
         "a [{rows}, {cols}] matrix of row stride {row_stride} does not fit {len} elements"
     );
 }
@@ -102,5 +103,17 @@ pub fn gemm<T: Scalar>(c: MatMut<'_, T>, write: Write, scale: T, a: Mat<'_, T>, 
             (b.data.as_ptr(), stride(b.row_stride), stride(b.col_stride)),
             scale,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "does not fit")]
+    fn a_size_that_overflows_is_refused() {
+        // (2^33 − 1)·2^31 + 2^31 = 2^64
+        Mat::strided(&[0.0], 1 << 33, 1 << 31, 1 << 31);
     }
 }

@@ -63,9 +63,7 @@ pub fn forward<T: Scalar>(y: &mut [T], x: &[T], layer: Weights<'_, T>, activatio
             for row in tile.chunks_exact_mut(outputs) {
                 match activation {
                     Activation::Identity => row.iter_mut().zip(layer.bias).for_each(|(y, &b)| *y += b),
-                    Activation::Relu => {
-                        row.iter_mut().zip(layer.bias).for_each(|(y, &b)| *y = (*y + b).max(T::ZERO))
-                    }
+                    Activation::Relu => row.iter_mut().zip(layer.bias).for_each(|(y, &b)| *y = relu(*y + b)),
                 }
             }
         },
@@ -106,6 +104,12 @@ pub fn backward_weights<T: Scalar>(gradients: WeightGradients<'_, T>, dy: &[T], 
                 bias.iter_mut().zip(&row[first..first + width]).for_each(|(b, &d)| *b += d);
             }
         });
+}
+
+/// max(0, x), but NaN stays NaN: an overflow is to be seen, not to become 0.
+#[inline]
+pub fn relu<T: Scalar>(x: T) -> T {
+    if x < T::ZERO { T::ZERO } else { x }
 }
 
 /// Multiplies `dy` by ReLU's derivative, read off ReLU's output `y`: 0 where y is 0.

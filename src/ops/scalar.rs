@@ -155,7 +155,7 @@ impl Scalar for f64 {
 /// e^x without branches, so that a loop over it becomes vector code (libm's is a call an element).
 ///
 /// Cephes' reduction x = n·ln 2 + r with a degree-5 polynomial; relative error below 2 ulp. Arguments below
-/// −87.3 give the smallest normal number's neighbourhood instead of a denormal, above 88.4 a large finite
+/// −87.3 give the smallest normal number's neighbourhood instead of a denormal, above 88 a large finite
 /// number; NaN stays NaN.
 #[inline]
 fn exp_f32(x: f32) -> f32 {

@@ -29,8 +29,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Reads the model in `folder`.
     pub fn load(folder: &Path) -> Result<Self> {
-        let model = SetRank::new(load_config(folder)?)
-            .map_err(|e| Error::damaged(folder.join(CONFIG), e.to_string()))?;
+        let model = SetRank::new(load_config(folder)?)?;
         let path = folder.join(WEIGHTS);
         let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
         let (tensors, _) = parse(&path, &bytes)?;
@@ -87,13 +86,16 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig> {
             ),
         ));
     }
-    serde_json::from_value(value).map_err(|e| Error::damaged(&path, e.to_string()))
+    let config: ModelConfig =
+        serde_json::from_value(value).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    config.validate().map_err(|e| Error::damaged(&path, e.to_string()))?;
+    Ok(config)
 }
 
 /// What this program adds to a safetensors file, as its metadata entry [`METADATA`]; other writers have none.
 #[derive(Serialize, Deserialize)]
 struct Metadata {
-    /// Sum of the CRC-32C of each tensor's name and bytes.
+    /// Sum of the CRC-32C of each tensor's name and bytes, and of `progress` where there is any.
     checksum: u32,
     /// How far a training run is.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
@@ -113,7 +115,8 @@ pub(super) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<(SafeTensors<'a>
     };
     let metadata: Metadata = serde_json::from_str(entry)
         .map_err(|e| Error::damaged(path, format!("metadata entry `{METADATA}`: {e}")))?;
-    if checksum(tensors.iter().map(|(name, tensor)| (name, tensor.data()))) != metadata.checksum {
+    let parts = tensors.iter().map(|(name, tensor)| (name, tensor.data()));
+    if checksum(parts, &metadata.progress) != metadata.checksum {
         return Err(Error::damaged(
             path,
             "its checksum does not fit: the file was altered after it was written",
@@ -123,10 +126,11 @@ pub(super) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<(SafeTensors<'a>
 }
 
 /// Does not depend on the order of the tensors.
-fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>, progress: &serde_json::Value) -> u32 {
+    let of_progress = if progress.is_null() { 0 } else { crc32c::crc32c(progress.to_string().as_bytes()) };
     tensors
         .map(|(name, data)| crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), data))
-        .fold(0, u32::wrapping_add)
+        .fold(of_progress, u32::wrapping_add)
 }
 
 /// Copies the float32 tensor `name` of `shape` to `out`.
@@ -169,7 +173,7 @@ pub(super) fn write_tensors<'a>(
             (name, view.expect("a shape of the layout"))
         })
         .collect();
-    let checksum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+    let checksum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())), &progress);
     let metadata = serde_json::to_string(&Metadata { checksum, progress }).expect("plain data");
     let entry = HashMap::from([(METADATA.to_owned(), metadata)]);
     let bytes = safetensors::serialize(views, Some(entry)).expect("names are unique and shapes fit");

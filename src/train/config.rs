@@ -341,6 +341,10 @@ impl TrainConfig {
                 return fail(format!("{name} is {value}: it must be 0 or a positive number"));
             }
         }
+        // As large as TOML can hold.
+        if self.seed > i64::MAX as u64 {
+            return fail(format!("seed is {}: it must be at most {}", self.seed, i64::MAX));
+        }
         if self.batch_sets == 0 || self.accumulate == 0 {
             return fail("batch_sets and accumulate must be at least 1".into());
         }

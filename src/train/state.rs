@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::{parse, read_tensor, write_tensors};
@@ -100,18 +101,24 @@ impl State {
     }
 }
 
-/// A checksum of the labels, set sizes and initial rankings of a data set, and of a sample of its features.
+/// A checksum of everything that training reads of a data set.
 pub fn fingerprint(data: &Dataset) -> u32 {
-    let features = data.features();
-    let step = features.len().div_ceil(1 << 16).max(1);
-    let sample: Vec<f32> = features.iter().step_by(step).copied().collect();
+    /// Bytes of one piece: pieces are taken in parallel.
+    const PIECE: usize = 1 << 24;
+    let whole = |bytes: &[u8]| {
+        let pieces: Vec<(u32, usize)> =
+            bytes.par_chunks(PIECE).map(|piece| (crc32c::crc32c(piece), piece.len())).collect();
+        pieces.into_iter().fold(0, |crc, (piece, len)| crc32c::crc32c_combine(crc, piece, len))
+    };
+    let columns = data.columns();
     let sizes: Vec<u64> = data.queries().map(|query| query.len() as u64).collect();
-    let mut crc = crc32c::crc32c(bytemuck::cast_slice(&sizes));
+    let mut crc = crc32c::crc32c(format!("{} {:?}", columns.first_index, columns.absent).as_bytes());
+    crc = crc32c::crc32c_append(crc, bytemuck::cast_slice(&sizes));
     crc = crc32c::crc32c_append(crc, bytemuck::cast_slice(data.labels().unwrap_or(&[])));
     for query in data.queries() {
         for ranking in 0..data.num_initial() {
             crc = crc32c::crc32c_append(crc, bytemuck::cast_slice(query.initial_scores(ranking)));
         }
     }
-    crc32c::crc32c_append(crc, bytemuck::cast_slice(&sample))
+    crc32c::crc32c_append(crc, &whole(bytemuck::cast_slice(data.features())).to_le_bytes())
 }

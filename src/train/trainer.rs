@@ -124,6 +124,12 @@ impl<'a> Trainer<'a> {
                  or --max-seconds",
             ));
         }
+        let progress = &state.progress;
+        let steps_per_epoch =
+            train.sets().len().div_ceil(config.batch_sets.saturating_mul(config.accumulate));
+        if progress.step_in_epoch >= steps_per_epoch as u64 || !progress.loss_sum.is_finite() {
+            return Err(Error::data("the state of the run does not fit its data: it cannot be resumed"));
+        }
         let gradients = vec![0.0; model.layout().len()];
         let trainer = Trainer {
             config,
@@ -163,7 +169,8 @@ impl<'a> Trainer<'a> {
 
     /// Steps that the run takes at most, where that is known.
     pub fn total_steps(&self) -> Option<u64> {
-        let of_epochs = (self.config.epochs > 0).then(|| self.config.epochs * self.steps_per_epoch());
+        let of_epochs =
+            (self.config.epochs > 0).then(|| self.config.epochs.saturating_mul(self.steps_per_epoch()));
         let of_steps = (self.config.max_steps > 0).then_some(self.config.max_steps);
         of_epochs.into_iter().chain(of_steps).min()
     }
@@ -249,7 +256,7 @@ impl<'a> Trainer<'a> {
             let progress = &self.state.progress;
             observer.validation(&ValidationReport {
                 step: progress.step,
-                epoch: progress.epoch + 1,
+                epoch: progress.epoch + u64::from(progress.step_in_epoch > 0),
                 train_loss: progress.loss_sum / progress.loss_sets.max(1) as f64,
                 valid: Some(self.checked_validation(valid)?),
                 is_best: true,
@@ -296,7 +303,7 @@ impl<'a> Trainer<'a> {
                 ordinals: &self.batch.ordinals,
             };
             // Every batch of a step draws its own dropout.
-            let number = step * self.config.accumulate as u64 + part as u64;
+            let number = step.wrapping_mul(self.config.accumulate as u64).wrapping_add(part as u64);
             let training = Some(TrainingStep { seed: self.config.seed, step: number });
             let parameters = &self.state.parameters;
             self.model.forward(&mut self.workspace, parameters, inputs, Keep::ForBackward, training);
@@ -418,7 +425,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// The record of the training in the model's configuration.
-    fn record(&self) -> serde_json::Value {
+    fn record(&self) -> serde_json::Map<String, serde_json::Value> {
         let best = self.state.progress.best;
         let mut record = serde_json::json!({
             "setrank": env!("CARGO_PKG_VERSION"),
@@ -435,7 +442,10 @@ impl<'a> Trainer<'a> {
             let value = if self.config.select == Select::Loss { -best.value } else { best.value };
             record["valid"] = serde_json::json!({ self.config.select.to_string(): value });
         }
-        record
+        match record {
+            serde_json::Value::Object(record) => record,
+            _ => unreachable!("an object"),
+        }
     }
 }
 

@@ -219,7 +219,7 @@ pub struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u64>,
     /// Seed of everything random [default: 0]
-    #[arg(long, value_name = "S", help_heading = "Course")]
+    #[arg(long, value_name = "S", help_heading = "Course", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Threads; results do not depend on it; 0 = one a core [default: 0]

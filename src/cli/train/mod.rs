@@ -71,6 +71,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bail!("no training data: give --train FILE");
     }
     compute::set_up(config.threads, config.device)?;
+    if args.output.exists() && !args.output.is_dir() {
+        bail!("{} is a file: -o takes the folder of a model", args.output.display());
+    }
+    let _lock = lock(&args.output)?;
     // The model that is trained on decides how text is read: the folder's own, or the one to start from.
     let of_model = if args.resume { Some(&args.output) } else { config.from.as_ref() };
     let of_model = of_model.map(|folder| checkpoint::load_config(folder)).transpose()?;
@@ -286,7 +290,7 @@ fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelC
             train.num_features(),
             config.indicators,
         )?,
-        training: serde_json::json!({}),
+        training: serde_json::Map::new(),
     })
 }
 
@@ -316,28 +320,15 @@ fn config_fingerprint(config: &TrainConfig) -> anyhow::Result<u32> {
     Ok(crc32c::crc32c(table.to_string().as_bytes()))
 }
 
-/// Keeps others from training into the same folder, as long as it lives.
-struct Lock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    fn new(folder: &Path) -> anyhow::Result<Self> {
-        let path = folder.join(".lock");
-        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock { path, _file: file }),
-            Err(TryLockError::WouldBlock) => bail!("another run is training into {}", folder.display()),
-            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", path.display())),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // What is left of it would do no harm.
-        let _ = std::fs::remove_file(&self.path);
+/// Keeps others from training into the same folder, as long as it lives: a lock of the folder itself.
+fn lock(folder: &Path) -> anyhow::Result<Option<File>> {
+    // Where folders cannot be opened there is no such lock.
+    let Ok(handle) = File::open(folder) else { return Ok(None) };
+    match handle.try_lock() {
+        Err(TryLockError::WouldBlock) => bail!("another run is training into {}", folder.display()),
+        // A file system without locks.
+        Err(TryLockError::Error(_)) => Ok(None),
+        Ok(()) => Ok(Some(handle)),
     }
 }
 
@@ -349,15 +340,12 @@ pub fn train(
     model: SetRank,
     state: State,
 ) -> anyhow::Result<()> {
-    if folder.exists() && !folder.is_dir() {
-        bail!("{} is a file: -o takes the folder of a model", folder.display());
-    }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let _lock = Lock::new(folder)?;
     let train = Batcher::new(&data.train, model.config())?;
     let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
     let resumed_at = state.adam.step;
     let mut trainer = Trainer::new(config, model, train, valid, state)?;
+    // From here on there is something to keep, be it only the log of a run that diverged.
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     if resumed_at == 0 {
         // Of a run that this one replaces: its state must not be resumed under the new configuration.
         EventWriter::remove_all(folder)?;
