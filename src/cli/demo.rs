@@ -8,6 +8,7 @@ use setrank::data::Dataset;
 use setrank::data::batch::Batcher;
 use setrank::data::store;
 use setrank::data::synth::{self, Like};
+use setrank::eval::report::describe;
 use setrank::eval::{Conventions, Evaluation, Metric, evaluate};
 use setrank::files::write_atomically;
 use setrank::model::scorer;
@@ -109,13 +110,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ];
     let metrics = [1, 5, 10].map(|k| Metric::Ndcg(Some(k)));
     println!("\n{:<28}{:>8}{:>8}{:>8}", "test queries", "ndcg@1", "ndcg@5", "ndcg@10");
+    let conventions = Conventions::default();
     let mut results = serde_json::Map::new();
     for (name, scores) in rows {
-        let evaluation = evaluate(&test, &scores, None, &metrics, &Conventions::default())?;
+        let evaluation = evaluate(&test, &scores, None, &metrics, &conventions)?;
         let means = means(&evaluation);
         println!("{name:<28}{:>8.4}{:>8.4}{:>8.4}", means[0], means[1], means[2]);
         results.insert(name, json!({"ndcg@1": means[0], "ndcg@5": means[1], "ndcg@10": means[2]}));
     }
+    println!("({})", describe(metrics[0], &conventions));
+    results.insert("conventions".into(), json!(describe(metrics[0], &conventions)));
     write_results(folder, &serde_json::Value::Object(results))?;
     let shown = folder.display();
     println!(

@@ -149,10 +149,14 @@ impl<'a> Trainer<'a> {
         Ok(trainer)
     }
 
+    /// The conventions under which validation data is evaluated.
+    pub fn conventions(&self) -> Conventions {
+        Conventions { gain: self.config.gain, ..Conventions::default() }
+    }
+
     /// The metric that selects, of `scores` on validation data.
     fn measure(&self, valid: &Dataset, scores: &[f32]) -> Result<f64> {
-        let conventions = Conventions { gain: self.config.gain, ..Conventions::default() };
-        let summary = evaluate(valid, scores, None, &[self.metric()], &conventions)?.summary(0);
+        let summary = evaluate(valid, scores, None, &[self.metric()], &self.conventions())?.summary(0);
         if summary.queries == 0 {
             return Err(Error::data(format!(
                 "no validation query counts for {}: none has a document that the metric takes as relevant",
@@ -173,6 +177,11 @@ impl<'a> Trainer<'a> {
             (self.config.epochs > 0).then(|| self.config.epochs.saturating_mul(self.steps_per_epoch()));
         let of_steps = (self.config.max_steps > 0).then_some(self.config.max_steps);
         of_epochs.into_iter().chain(of_steps).min()
+    }
+
+    /// Whether there is validation data.
+    pub fn validates(&self) -> bool {
+        self.valid.is_some()
     }
 
     /// The metric that is measured on validation data.

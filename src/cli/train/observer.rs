@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde_json::json;
+use setrank::eval::report::describe;
 use setrank::train::Trainer;
 use setrank::train::log::{Curve, EventWriter, JsonLines};
 use setrank::train::trainer::{Observer, StepReport, ValidationReport};
@@ -42,6 +43,10 @@ impl Reporter {
         bar.set_position(resumed_at);
         bar.reset_eta();
         let path = folder.join(LOG);
+        if trainer.validates() {
+            let metric = trainer.metric();
+            tell!("validation: {metric} ({})", describe(metric, &trainer.conventions()));
+        }
         let log =
             if resumed_at > 0 { JsonLines::resume(&path, resumed_at)? } else { JsonLines::create(&path)? };
         Ok(Reporter {
