@@ -125,9 +125,18 @@ pub fn feature_scores(data: &Dataset, feature: InitialFeature) -> Result<Vec<f32
 
 /// The scores in the file `path`, one a line; `NULL` is NaN.
 pub fn read_scores(path: &Path) -> Result<Vec<f32>> {
+    read_values(path, score)
+}
+
+/// Reads a file of one value a line with `parse`, whose error is the reason why a line is none. Blank lines may stand
+/// only at the end: before a value they would shift the documents.
+pub(crate) fn read_values<T>(
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, &'static str>,
+) -> Result<Vec<T>> {
     let mut input = Input::open(path)?;
     let name = input.name().to_owned();
-    let mut scores = Vec::new();
+    let mut values = Vec::new();
     let mut line = 0;
     let mut blank = None;
     loop {
@@ -146,14 +155,13 @@ pub fn read_scores(path: &Path) -> Result<Vec<f32>> {
                 token: String::from_utf8_lossy(text).chars().take(60).collect(),
                 reason: reason.to_owned(),
             };
-            // Blank lines at the end do no harm; before a score they would shift the documents.
             if let Some(line) = blank {
                 return Err(error(line, "a blank line among the scores: one score a document is needed"));
             }
-            scores.push(score(text).map_err(|reason| error(line, reason))?);
+            values.push(parse(text).map_err(|reason| error(line, reason))?);
         }
     }
-    Ok(scores)
+    Ok(values)
 }
 
 fn score(text: &[u8]) -> Result<f32, &'static str> {

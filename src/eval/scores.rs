@@ -3,17 +3,14 @@
 use std::path::Path;
 
 use crate::data::Dataset;
+use crate::data::initial::read_values;
 use crate::{Error, Result};
-
-/// Characters of an offending token that a message shows.
-const SHOWN: usize = 40;
 
 /// Reads the scores of `data` from `path` into row order `[N]`.
 ///
 /// They are kept in float64, since other rankers write scores that differ only past float32.
 pub fn read(path: &Path, data: &Dataset) -> Result<Vec<f64>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    let scores = parse(&String::from_utf8_lossy(&bytes), &path.display().to_string())?;
+    let scores = read_values(path, parse)?;
     let positions = data.positions();
     if scores.len() != positions.len() {
         return Err(Error::data(format!(
@@ -27,18 +24,9 @@ pub fn read(path: &Path, data: &Dataset) -> Result<Vec<f64>> {
     Ok(positions.iter().map(|&position| scores[position as usize]).collect())
 }
 
-fn parse(text: &str, file: &str) -> Result<Vec<f64>> {
-    let parse_line = |(index, line): (usize, &str)| match line.trim().parse::<f64>() {
-        Ok(score) if score.is_finite() => Ok(score),
-        _ => Err(Error::Parse {
-            file: file.to_owned(),
-            line: index as u64 + 1,
-            token: line.chars().take(SHOWN).collect(),
-            reason: "expected a score: one finite number a line".to_owned(),
-        }),
-    };
-    // Blank lines at the end do no harm.
-    text.trim_end().lines().enumerate().map(parse_line).collect()
+fn parse(text: &[u8]) -> Result<f64, &'static str> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    number.filter(|number| number.is_finite()).ok_or("expected a score: one finite number a line")
 }
 
 #[cfg(test)]
@@ -48,17 +36,13 @@ mod tests {
 
     #[test]
     fn numbers_in_any_usual_form_are_read() {
-        assert_eq!(parse("1\n-2.5\r\n 3e-3 \n+4\n\n", "f").unwrap(), [1.0, -2.5, 3e-3, 4.0]);
-        assert_eq!(parse("", "f").unwrap(), [0.0; 0]);
-    }
-
-    #[test]
-    fn everything_else_is_refused_with_its_line() {
-        for token in ["x", "", "nan", "inf", "1e999", "1 2", "NULL", "0x1"] {
-            let message = parse(&format!("1\n{token}\n3\n"), "scores.txt").unwrap_err().to_string();
-            assert!(message.starts_with("scores.txt:2: expected a score"), "{message}");
-            assert!(message.ends_with(&format!("(at `{token}`)")), "{message}");
+        for (text, value) in [("1", 1.0), ("-2.5", -2.5), ("3e-3", 3e-3), ("+4", 4.0)] {
+            assert_eq!(parse(text.as_bytes()), Ok(value));
         }
+        for text in ["x", "", "nan", "inf", "1e999", "1 2", "NULL", "0x1", "\u{ff11}"] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(parse(b"\xff").is_err());
     }
 
     #[test]
@@ -71,7 +55,7 @@ mod tests {
         std::fs::write(file.path(), "1\n2\n").unwrap();
         let message = read(file.path(), &data).unwrap_err().to_string();
         assert!(message.contains("has 2 scores, the data has 1 documents"), "{message}");
-        std::fs::write(file.path(), "1\n").unwrap();
+        std::fs::write(file.path(), "1\r\n\n").unwrap();
         assert_eq!(read(file.path(), &data).unwrap(), [1.0]);
     }
 }
