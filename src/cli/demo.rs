@@ -6,10 +6,11 @@ use anyhow::bail;
 use serde_json::json;
 use setrank::data::Dataset;
 use setrank::data::batch::Batcher;
+use setrank::data::initial::{self, InitialFeature};
 use setrank::data::store;
 use setrank::data::synth::{self, Like};
 use setrank::eval::report::describe;
-use setrank::eval::{Conventions, Evaluation, Metric, evaluate};
+use setrank::eval::{Conventions, Evaluation, Metric, evaluate, mean_ndcg};
 use setrank::files::write_atomically;
 use setrank::model::scorer;
 use setrank::rng::{Rng, Stream};
@@ -98,14 +99,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Checkpoint { model, parameters } = Checkpoint::load(&model_folder)?;
     let batcher = Batcher::new(&test, model.config())?;
     let scores = scorer::score(&model, &parameters, &batcher, |_| {})?;
-    let (feature, direction) = best_feature(&data.train)?;
-    let by_feature = feature_scores(&test, feature, direction);
+    let feature = best_feature(&data.train)?;
+    let by_feature = feature_scores(&test, feature)?;
     let mut rng = Rng::new(args.seed, Stream::RandomScores, 0);
     let random: Vec<f32> = (0..test.num_documents()).map(|_| rng.uniform() as f32).collect();
 
     let rows = [
         ("random order".to_owned(), random),
-        (format!("best single feature ({})", feature + 1), by_feature),
+        (format!("best single feature ({feature})"), by_feature),
         ("SetRank".to_owned(), scores),
     ];
     let metrics = [1, 5, 10].map(|k| Metric::Ndcg(Some(k)));
@@ -138,24 +139,25 @@ fn means(evaluation: &Evaluation) -> Vec<f64> {
     (0..evaluation.metrics().len()).map(|metric| evaluation.summary(metric).mean).collect()
 }
 
-/// The feature that ranks the training queries best by NDCG@10, and whether larger (1) or smaller (−1) is better.
-fn best_feature(train: &Dataset) -> anyhow::Result<(usize, f32)> {
-    let mut best = (0, 1.0, f64::NEG_INFINITY);
-    for feature in 0..train.num_features() {
-        for direction in [1.0, -1.0] {
-            let scores = feature_scores(train, feature, direction);
-            let metrics = [Metric::Ndcg(Some(10))];
-            let value = evaluate(train, &scores, None, &metrics, &Conventions::default())?.summary(0).mean;
-            if value > best.2 {
-                best = (feature, direction, value);
+/// The feature that ranks the training queries best by NDCG@10.
+fn best_feature(train: &Dataset) -> anyhow::Result<InitialFeature> {
+    let first = train.columns().first_index;
+    let mut best = (InitialFeature { index: first, ascending: false }, f64::NEG_INFINITY);
+    for index in first..first + train.columns().count {
+        for ascending in [false, true] {
+            let feature = InitialFeature { index, ascending };
+            let scores = feature_scores(train, feature)?;
+            let value = mean_ndcg(train, &scores, None, 10, &Conventions::default())?;
+            if value > best.1 {
+                best = (feature, value);
             }
         }
     }
-    Ok((best.0, best.1))
+    Ok(best.0)
 }
 
-/// Scores `[N]` that rank as column number `feature` does, missing values last.
-fn feature_scores(data: &Dataset, feature: usize, direction: f32) -> Vec<f32> {
-    let values = data.features().chunks_exact(data.num_features()).map(|row| row[feature] * direction);
-    values.map(|value| if value.is_nan() { f32::MIN } else { value }).collect()
+/// Scores `[N]` that rank as `feature` does, missing values last.
+fn feature_scores(data: &Dataset, feature: InitialFeature) -> setrank::Result<Vec<f32>> {
+    let scores = initial::feature_scores(data, feature)?;
+    Ok(scores.into_iter().map(|score| if score.is_nan() { f32::MIN } else { score }).collect())
 }
