@@ -110,13 +110,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ("SetRank".to_owned(), scores),
     ];
     let metrics = [1, 5, 10].map(|k| Metric::Ndcg(Some(k)));
-    println!("\n{:<28}{:>8}{:>8}{:>8}", "test queries", "ndcg@1", "ndcg@5", "ndcg@10");
+    println!("\n{:<32}{:>8}{:>8}{:>8}", "test queries", "ndcg@1", "ndcg@5", "ndcg@10");
     let conventions = Conventions::default();
     let mut results = serde_json::Map::new();
     for (name, scores) in rows {
         let evaluation = evaluate(&test, &scores, None, &metrics, &conventions)?;
         let means = means(&evaluation);
-        println!("{name:<28}{:>8.4}{:>8.4}{:>8.4}", means[0], means[1], means[2]);
+        println!("{name:<32}{:>8.4}{:>8.4}{:>8.4}", means[0], means[1], means[2]);
         results.insert(name, json!({"ndcg@1": means[0], "ndcg@5": means[1], "ndcg@10": means[2]}));
     }
     println!("({})", describe(metrics[0], &conventions));
