@@ -1,11 +1,9 @@
 //! `setrank train`, as a person calls it: presets, files, resumption, interruption, and every way to get it wrong.
 
-mod common;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Folder, TINY, contains, letor, with_data};
+use crate::common::{Folder, TINY, contains, letor, with_data};
 
 #[test]
 fn a_run_leaves_a_model_logs_and_its_configuration() {
@@ -114,13 +112,7 @@ fn ctrl_c_finishes_the_step_and_saves() {
         assert!(started.elapsed() < Duration::from_secs(60), "no step was logged");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(
-        std::process::Command::new("kill")
-            .args(["-INT", &child.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    crate::common::interrupt(&child);
     assert!(child.wait().unwrap().success());
     let (_, err) = folder.ok_with_stderr("train -o model --resume --max-seconds 1e-9");
     contains(&err, &["the time is up"]);

@@ -1,8 +1,6 @@
 //! `setrank rank` and `eval --model`, as a person calls them.
 
-mod common;
-
-use common::{Folder, contains, letor, with_data};
+use crate::common::{Folder, contains, letor, with_data};
 
 /// A folder with a trained `model`.
 fn trained(more: &str) -> Folder {

@@ -1,5 +1,4 @@
 //! What the tests of the command line share: a folder of their own, and running `setrank` in it.
-#![allow(dead_code)] // each test file uses a part of it
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -107,6 +106,13 @@ impl Folder {
         files.sort();
         files
     }
+}
+
+/// Sends Ctrl-C's signal to a running command.
+#[cfg(unix)]
+pub fn interrupt(child: &std::process::Child) {
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
 }
 
 /// A message has all of `parts`.

@@ -1,8 +1,6 @@
 //! `setrank eval`, `compare` and `synth`, as a person calls them.
 
-mod common;
-
-use common::{Folder, contains};
+use crate::common::{Folder, contains};
 
 const DATA: &str = "1 qid:1 1:1 2:0\n0 qid:1 1:0 2:1\n0 qid:2 1:3\n2 qid:3 1:1\n0 qid:3 1:2\n-1 qid:3 1:2\n";
 

@@ -1,11 +1,9 @@
 //! `setrank import`, `export`, `split` and `info`, through the command line.
 
-mod common;
-
 use std::path::Path;
 
+use crate::common::{Folder, contains};
 use assert_cmd::Command;
-use common::{Folder, contains};
 
 const TEXT: &str =
     "1 qid:1 1:0.5 2:3 #docid = A\n0 qid:1 1:2 4:1e-7\n\n# note\n2 qid:2 2:NULL 3:-0\n0 qid:2 1:1\n";
@@ -246,13 +244,7 @@ fn a_signal_leaves_no_temporary_file() {
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "nothing is written");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert!(
-        std::process::Command::new("kill")
-            .args(["-INT", &child.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    crate::common::interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(folder.path().read_dir().unwrap().next().is_none());
 }

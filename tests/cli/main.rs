@@ -1,0 +1,7 @@
+//! The commands, as a person calls them: one file a command or family.
+
+mod common;
+mod eval;
+mod import;
+mod rank;
+mod train;
