@@ -1,15 +1,13 @@
 //! One block of the encoder: MSAB(X) = MAB(X, X), or IMSAB(X) = MAB(X, MAB(I, X)).
 
-use super::layout::{BlockSlots, MabSlots};
-use super::mab::{self, BlockShape, FfnActivations, MabActivations, Roles, Scratch, Sets};
+use super::layout::BlockSlots;
+use super::mab::{self, Call, FfnActivations, MabActivations, MabGradients, Pass, Roles, Scratch};
 use crate::ops::Scalar;
 use crate::ops::dropout::Dropout;
 
 /// What forward keeps for backward; an MSAB uses only `attend`.
 #[derive(Clone, Debug, Default)]
 pub struct BlockActivations<T> {
-    /// I, repeated for every set `[B·M, C]`
-    inducing: Vec<T>,
     induce: MabActivations<T>,
     /// MAB(I, X) `[B·M, C]`
     induced: Vec<T>,
@@ -19,13 +17,29 @@ pub struct BlockActivations<T> {
     ffn: FfnActivations<T>,
 }
 
+impl<T: Scalar> BlockActivations<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.induce.bytes()
+            + self.attend.bytes()
+            + self.ffn.bytes()
+            + size_of_val(&*self.induced)
+            + size_of_val(&*self.attended)
+    }
+}
+
 /// Buffers of one backward call; kept to be reused.
 #[derive(Clone, Debug, Default)]
 pub struct BlockGradients<T> {
-    d_x: Vec<T>,
     d_induced: Vec<T>,
-    d_inducing_rows: Vec<T>,
     d_inducing: Vec<T>,
+}
+
+impl<T> BlockGradients<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.d_induced) + size_of_val(&*self.d_inducing)
+    }
 }
 
 /// The sets of a batch, and where their inducing points stand.
@@ -38,136 +52,105 @@ pub struct BatchSets<'a> {
 }
 
 impl<'a> BatchSets<'a> {
-    fn among_documents(self) -> Sets<'a> {
-        Sets { queries: self.documents, keys: self.documents }
+    /// Documents among themselves.
+    fn within<T>(self, x: &'a [T], dropout: Option<Dropout>) -> Call<'a, T> {
+        Call { roles: Roles::Within { x }, queries: self.documents, keys: self.documents, dropout }
     }
 
-    fn induce(self) -> Sets<'a> {
-        Sets { queries: self.inducing, keys: self.documents }
+    /// Inducing points over documents.
+    fn induce<T>(self, inducing: &'a [T], x: &'a [T], dropout: Option<Dropout>) -> Call<'a, T> {
+        let roles = Roles::Across { a: inducing, z: x };
+        Call { roles, queries: self.inducing, keys: self.documents, dropout }
     }
 
-    fn attend(self) -> Sets<'a> {
-        Sets { queries: self.documents, keys: self.inducing }
+    /// Documents over induced rows.
+    fn attend<T>(self, x: &'a [T], induced: &'a [T], dropout: Option<Dropout>) -> Call<'a, T> {
+        let roles = Roles::Across { a: x, z: induced };
+        Call { roles, queries: self.documents, keys: self.inducing, dropout }
     }
 }
 
-/// Dropout of a block's attentions, `[induce, attend]`.
-pub type BlockDropout = [Option<Dropout>; 2];
+/// One block's part of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a, T> {
+    /// What all blocks share.
+    pub pass: Pass<'a, T>,
+    /// Its parameters' places.
+    pub slots: &'a BlockSlots,
+    /// The batch's sets.
+    pub sets: BatchSets<'a>,
+    /// Dropout of its attentions, `[induce, attend]`.
+    pub dropout: [Option<Dropout>; 2],
+}
 
-/// out `[N, C]` = block(x `[N, C]`)
-#[allow(clippy::too_many_arguments)]
-pub fn forward<T: Scalar>(
-    out: &mut Vec<T>,
-    saved: &mut BlockActivations<T>,
-    scratch: &mut Scratch<T>,
-    x: &[T],
-    sets: BatchSets<'_>,
-    slots: &BlockSlots,
-    params: &[T],
-    shape: BlockShape,
-    dropout: BlockDropout,
-) {
-    let mut run = |out: &mut Vec<T>, saved: &mut _, roles, sets, slots: &MabSlots, dropout| {
-        mab::forward(out, saved, scratch, roles, sets, slots, params, shape, dropout);
-    };
-    match slots {
-        BlockSlots::Msab(slots) => {
-            run(out, &mut saved.attend, Roles::Within { x }, sets.among_documents(), slots, dropout[1]);
-        }
-        BlockSlots::Imsab { inducing, induce, attend, ffn } => {
-            let queries = inducing.of(params);
-            saved.inducing.clear();
-            (1..sets.documents.len()).for_each(|_| saved.inducing.extend_from_slice(queries));
-            let roles = Roles::Across { a: &saved.inducing, queries, z: x };
-            run(&mut saved.induced, &mut saved.induce, roles, sets.induce(), induce, dropout[0]);
-            let roles = Roles::Across { a: x, queries: x, z: &saved.induced };
-            match ffn {
-                None => run(out, &mut saved.attend, roles, sets.attend(), attend, dropout[1]),
-                Some(ffn) => {
-                    run(&mut saved.attended, &mut saved.attend, roles, sets.attend(), attend, dropout[1]);
-                    mab::ffn_forward(out, &mut saved.ffn, scratch, &saved.attended, ffn, params, shape);
+impl<T: Scalar> Block<'_, T> {
+    /// out `[N, C]` = block(x `[N, C]`)
+    pub fn forward(
+        &self,
+        out: &mut Vec<T>,
+        saved: &mut BlockActivations<T>,
+        scratch: &mut Scratch<T>,
+        x: &[T],
+    ) {
+        let Block { pass, sets, dropout, .. } = self;
+        match self.slots {
+            BlockSlots::Msab(slots) => {
+                mab::forward(pass, scratch, out, &mut saved.attend, slots, sets.within(x, dropout[1]));
+            }
+            BlockSlots::Imsab { inducing, induce, attend, ffn } => {
+                let BlockActivations { induce: kept_induce, induced, attend: kept_attend, .. } = saved;
+                let call = sets.induce(inducing.of(pass.params), x, dropout[0]);
+                mab::forward(pass, scratch, induced, kept_induce, induce, call);
+                let call = sets.attend(x, induced, dropout[1]);
+                match ffn {
+                    None => mab::forward(pass, scratch, out, kept_attend, attend, call),
+                    Some(ffn) => {
+                        mab::forward(pass, scratch, &mut saved.attended, kept_attend, attend, call);
+                        mab::ffn_forward(pass, scratch, out, &mut saved.ffn, ffn, &saved.attended);
+                    }
                 }
             }
         }
     }
-}
 
-/// In place d `[N, C]`: gradient of the block's output → gradient of x; parameters' gradients are added to.
-#[allow(clippy::too_many_arguments)]
-pub fn backward<T: Scalar>(
-    d: &mut Vec<T>,
-    saved: &BlockActivations<T>,
-    buffers: &mut BlockGradients<T>,
-    scratch: &mut Scratch<T>,
-    x: &[T],
-    sets: BatchSets<'_>,
-    slots: &BlockSlots,
-    params: &[T],
-    gradients: &mut [T],
-    shape: BlockShape,
-    dropout: BlockDropout,
-) {
-    match slots {
-        BlockSlots::Msab(slots) => {
-            mab::backward(
-                &mut buffers.d_x,
-                &mut [],
-                &mut [],
-                d,
-                &saved.attend,
-                scratch,
-                Roles::Within { x },
-                sets.among_documents(),
-                slots,
-                params,
-                gradients,
-                shape,
-                dropout[1],
-            );
-        }
-        BlockSlots::Imsab { inducing, induce, attend, ffn } => {
-            if let Some(ffn) = ffn {
-                mab::ffn_backward(d, &saved.ffn, scratch, &saved.attended, ffn, params, gradients, shape);
+    /// In place d `[N, C]`: gradient of the block's output → gradient of x; parameters' gradients are added to.
+    pub fn backward(
+        &self,
+        d: &mut [T],
+        saved: &BlockActivations<T>,
+        buffers: &mut BlockGradients<T>,
+        scratch: &mut Scratch<T>,
+        gradients: &mut [T],
+        x: &[T],
+    ) {
+        let Block { pass, sets, dropout, .. } = self;
+        match self.slots {
+            BlockSlots::Msab(slots) => {
+                let flow = MabGradients { d, d_z: &mut [], d_queries: &mut [] };
+                let call = sets.within(x, dropout[1]);
+                mab::backward(pass, scratch, flow, &saved.attend, slots, gradients, call);
             }
-            buffers.d_induced.clear();
-            buffers.d_induced.resize(saved.induced.len(), T::ZERO);
-            mab::backward(
-                &mut buffers.d_x,
-                &mut buffers.d_induced,
-                &mut [],
-                d,
-                &saved.attend,
-                scratch,
-                Roles::Across { a: x, queries: x, z: &saved.induced },
-                sets.attend(),
-                attend,
-                params,
-                gradients,
-                shape,
-                dropout[1],
-            );
-            let queries = inducing.of(params);
-            buffers.d_inducing.clear();
-            buffers.d_inducing.resize(queries.len(), T::ZERO);
-            mab::backward(
-                &mut buffers.d_inducing_rows,
-                &mut buffers.d_x,
-                &mut buffers.d_inducing,
-                &mut buffers.d_induced,
-                &saved.induce,
-                scratch,
-                Roles::Across { a: &saved.inducing, queries, z: x },
-                sets.induce(),
-                induce,
-                params,
-                gradients,
-                shape,
-                dropout[0],
-            );
-            let d_inducing = inducing.of_mut(gradients);
-            mab::add_sets(d_inducing, &buffers.d_inducing);
-            mab::add_sets(d_inducing, &buffers.d_inducing_rows);
+            BlockSlots::Imsab { inducing, induce, attend, ffn } => {
+                if let Some(ffn) = ffn {
+                    mab::ffn_backward(pass, scratch, d, &saved.ffn, ffn, gradients, &saved.attended);
+                }
+                let BlockGradients { d_induced, d_inducing } = buffers;
+                d_induced.clear();
+                d_induced.resize(saved.induced.len(), T::ZERO);
+                let flow = MabGradients { d, d_z: d_induced, d_queries: &mut [] };
+                let call = sets.attend(x, &saved.induced, dropout[1]);
+                mab::backward(pass, scratch, flow, &saved.attend, attend, gradients, call);
+
+                let points = inducing.of(pass.params);
+                d_inducing.clear();
+                d_inducing.resize(points.len(), T::ZERO);
+                let flow = MabGradients { d: d_induced, d_z: d, d_queries: d_inducing };
+                let call = sets.induce(points, x, dropout[0]);
+                mab::backward(pass, scratch, flow, &saved.induce, induce, gradients, call);
+                let sums = inducing.of_mut(gradients);
+                mab::add_sets(sums, d_inducing);
+                mab::add_sets(sums, d_induced);
+            }
         }
     }
-    std::mem::swap(d, &mut buffers.d_x);
 }

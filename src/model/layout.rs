@@ -92,6 +92,20 @@ impl LinearSlots {
     }
 }
 
+impl LinearSlots {
+    /// The layer's gradients, and those of a slot before it.
+    pub fn of_mut_beside<'a, T>(
+        &self,
+        before: &Slot,
+        flat: &'a mut [T],
+    ) -> (WeightGradients<'a, T>, &'a mut [T]) {
+        let (first, rest) = flat.split_at_mut(self.weight.0.start);
+        let (weight, rest) = rest.split_at_mut(self.weight.0.len());
+        let bias = &mut rest[self.bias.0.start - self.weight.0.end..][..self.bias.0.len()];
+        (WeightGradients { weight, bias }, before.of_mut(first))
+    }
+}
+
 /// γ `[C]` and β `[C]` right behind it.
 #[derive(Clone, Debug)]
 pub struct NormSlots {
@@ -133,6 +147,16 @@ pub struct FfnSlots {
     pub fc2: LinearSlots,
     /// LayerNorm of network + residual.
     pub norm: NormSlots,
+}
+
+impl FfnSlots {
+    /// The gradients of fc1 and of fc2.
+    pub fn layers_mut<'a, T>(&self, flat: &'a mut [T]) -> (WeightGradients<'a, T>, WeightGradients<'a, T>) {
+        let before = Slot(self.fc1.weight.0.start..self.fc1.bias.0.end);
+        let (fc2, fc1) = self.fc2.of_mut_beside(&before, flat);
+        let (weight, bias) = fc1.split_at_mut(self.fc1.weight.0.len());
+        (WeightGradients { weight, bias }, fc2)
+    }
 }
 
 /// One multi-head attention block.

@@ -1,15 +1,15 @@
 //! The schedule: embed → blocks → scores, and its mirror.
 
-use super::block::{self, BatchSets, BlockActivations, BlockDropout, BlockGradients};
-use super::embedding::{self, EmbeddingActivations};
-use super::layout::ParamLayout;
-use super::mab::{BlockShape, Scratch};
+use super::block::{BatchSets, Block, BlockActivations, BlockGradients};
+use super::embedding::{Embedding, EmbeddingActivations};
+use super::layout::{BlockSlots, ParamLayout};
+use super::mab::{Pass, Scratch};
 use crate::Result;
 use crate::config::{ModelConfig, OrdinalAt};
 use crate::ops::attention::Heads;
 use crate::ops::dropout::Dropout;
 use crate::ops::gemm::Write;
-use crate::ops::linear::{self, Activation};
+use crate::ops::linear::{self, Activation, WeightJob};
 use crate::ops::{Scalar, embed};
 
 /// The model without its parameters: what is computed, and the table of what it is computed with.
@@ -57,6 +57,16 @@ impl<T> Workspace<T> {
     /// Scores `[N]` of the last forward pass.
     pub fn scores(&self) -> &[T] {
         &self.scores
+    }
+}
+
+impl<T: Scalar> Workspace<T> {
+    /// Bytes held by all buffers.
+    pub fn bytes(&self) -> usize {
+        let hidden: usize = self.hidden.iter().map(|rows| size_of_val(&**rows)).sum();
+        let blocks: usize = self.blocks.iter().map(BlockActivations::bytes).sum();
+        let own = size_of_val(&*self.scores) + size_of_val(&*self.d_hidden);
+        hidden + blocks + own + self.embedding.bytes() + self.block_gradients.bytes() + self.scratch.bytes()
     }
 }
 
@@ -119,42 +129,26 @@ impl SetRank {
         workspace.hidden.resize_with(rows, Vec::new);
         self.place_inducing(workspace, inputs.offsets);
 
-        let mut x = std::mem::take(&mut workspace.hidden[0]);
-        embedding::forward(
-            &mut x,
-            &mut workspace.embedding,
-            inputs.features,
-            self.config.input_size(),
-            &self.layout.input,
-            params,
-            self.config.layer_norm_eps,
-        );
+        let Workspace { scores, hidden, embedding, blocks: kept, inducing_offsets, scratch, .. } = workspace;
+        self.embedding(params).forward(&mut hidden[0], embedding, scratch, inputs.features, keep);
         if self.ordinal_at(OrdinalAt::Input) {
-            self.add_ordinals(&mut x, params, inputs.ordinals);
+            self.add_ordinals(&mut hidden[0], params, inputs.ordinals);
         }
-        workspace.hidden[0] = x;
+        let sets = BatchSets { documents: inputs.offsets, inducing: inducing_offsets };
         for (t, slots) in self.layout.blocks.iter().enumerate() {
             let (from, to) = (t % rows, (t + 1) % rows);
             if self.ordinal_at(OrdinalAt::EveryBlock) {
-                self.add_ordinals(&mut workspace.hidden[from], params, inputs.ordinals);
+                self.add_ordinals(&mut hidden[from], params, inputs.ordinals);
             }
-            let mut out = std::mem::take(&mut workspace.hidden[to]);
-            block::forward(
-                &mut out,
-                &mut workspace.blocks[t % saved],
-                &mut workspace.scratch,
-                &workspace.hidden[from],
-                BatchSets { documents: inputs.offsets, inducing: &workspace.inducing_offsets },
-                slots,
-                params,
-                self.block_shape(),
-                self.dropout(t, training),
-            );
-            workspace.hidden[to] = out;
+            let mut out = std::mem::take(&mut hidden[to]);
+            let block = self.block(t, slots, params, sets, keep, training);
+            block.forward(&mut out, &mut kept[t % saved], scratch, &hidden[from]);
+            hidden[to] = out;
         }
-        let last = &workspace.hidden[blocks % rows];
-        workspace.scores.resize(last.len() / self.config.hidden_size, T::ZERO);
-        linear::forward(&mut workspace.scores, last, self.layout.score.of(params), Activation::Identity);
+        let last = &hidden[blocks % rows];
+        scores.resize(last.len() / self.config.hidden_size, T::ZERO);
+        let score = self.layout.score.of(params);
+        linear::forward(scores, last, score, Activation::Identity, &mut scratch.packed[0]);
     }
 
     /// gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) on the same
@@ -172,30 +166,24 @@ impl SetRank {
         let Workspace {
             hidden,
             embedding,
-            blocks: saved,
+            blocks: kept,
             block_gradients,
             inducing_offsets,
             d_hidden,
             scratch,
             ..
         } = workspace;
-        linear::backward_weights(self.layout.score.of_mut(gradients), d_scores, &hidden[blocks]);
+        scratch.threads.prepare();
+        let score =
+            WeightJob { gradients: self.layout.score.of_mut(gradients), dy: d_scores, x: &hidden[blocks] };
+        linear::backward_weights([score], &scratch.threads);
         d_hidden.resize(hidden[blocks].len(), T::ZERO);
-        linear::backward_input(d_hidden, Write::Set, d_scores, self.layout.score.of(params));
+        let score = self.layout.score.of(params);
+        linear::backward_input(d_hidden, Write::Set, d_scores, score, &mut scratch.packed[0]);
+        let sets = BatchSets { documents: inputs.offsets, inducing: inducing_offsets };
         for (t, slots) in self.layout.blocks.iter().enumerate().rev() {
-            block::backward(
-                d_hidden,
-                &saved[t],
-                block_gradients,
-                scratch,
-                &hidden[t],
-                BatchSets { documents: inputs.offsets, inducing: inducing_offsets },
-                slots,
-                params,
-                gradients,
-                self.block_shape(),
-                self.dropout(t, training),
-            );
+            let block = self.block(t, slots, params, sets, Keep::ForBackward, training);
+            block.backward(d_hidden, &kept[t], block_gradients, scratch, gradients, &hidden[t]);
             if self.ordinal_at(OrdinalAt::EveryBlock) {
                 self.add_ordinal_gradients(gradients, d_hidden, inputs.ordinals);
             }
@@ -203,31 +191,35 @@ impl SetRank {
         if self.ordinal_at(OrdinalAt::Input) {
             self.add_ordinal_gradients(gradients, d_hidden, inputs.ordinals);
         }
-        embedding::backward(
-            d_hidden,
-            embedding,
-            inputs.features,
-            self.config.input_size(),
-            &self.layout.input,
-            params,
-            gradients,
-            self.config.layer_norm_eps,
-        );
+        self.embedding(params).backward(d_hidden, embedding, scratch, gradients, inputs.features);
     }
 
-    fn block_shape(&self) -> BlockShape {
-        BlockShape {
-            heads: Heads { count: self.config.num_heads, width: self.config.head_size() },
-            qkv_relu: self.config.qkv_relu,
+    fn embedding<'a, T>(&'a self, params: &'a [T]) -> Embedding<'a, T> {
+        Embedding {
+            slots: &self.layout.input,
+            params,
+            num_features: self.config.input_size(),
             eps: self.config.layer_norm_eps,
         }
     }
 
-    fn dropout(&self, block: usize, training: Option<TrainingStep>) -> BlockDropout {
-        [0, 1].map(|attention| {
+    fn block<'a, T>(
+        &'a self,
+        index: usize,
+        slots: &'a BlockSlots,
+        params: &'a [T],
+        sets: BatchSets<'a>,
+        keep: Keep,
+        training: Option<TrainingStep>,
+    ) -> Block<'a, T> {
+        let config = &self.config;
+        let dropout = [0, 1].map(|attention| {
             let step = training?;
-            Dropout::new(self.config.dropout, step.seed, step.step, 2 * block + attention)
-        })
+            Dropout::new(config.dropout, step.seed, step.step, 2 * index + attention)
+        });
+        let heads = Heads { count: config.num_heads, width: config.head_size() };
+        let pass = Pass { params, heads, qkv_relu: config.qkv_relu, eps: config.layer_norm_eps, keep };
+        Block { pass, slots, sets, dropout }
     }
 
     fn ordinal_at(&self, place: OrdinalAt) -> bool {

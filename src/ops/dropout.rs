@@ -28,12 +28,13 @@ impl Dropout {
         })
     }
 
-    /// Multiplies the weights `[keys]` of one query row by 0 or 1/(1 − rate). `set`, `head` and `query` number
-    /// the set in its batch, the head, and the row in its set.
-    pub fn apply<T: Scalar>(&self, weights: &mut [T], set: usize, head: usize, query: usize) {
+    /// Multiplies weights of one query row, of the keys from `first` on (a multiple of 4), by 0 or 1/(1 − rate).
+    /// `set`, `head` and `query` number the set in its batch, the head, and the row in its set.
+    pub fn apply<T: Scalar>(&self, weights: &mut [T], first: usize, [set, head, query]: [usize; 3]) {
         let keep = T::from_f64(1.0 / (1.0 - self.rate));
         for (group, weights) in weights.chunks_mut(4).enumerate() {
-            let counter = [group as u32, query as u32, self.attention << 16 | head as u32, set as u32];
+            let counter =
+                [(first / 4 + group) as u32, query as u32, self.attention << 16 | head as u32, set as u32];
             let random = philox4x32(counter, self.key);
             for (weight, random) in weights.iter_mut().zip(random) {
                 *weight = if random < self.threshold { T::ZERO } else { *weight * keep };
@@ -50,7 +51,7 @@ mod tests {
     fn drops_the_right_share_and_keeps_the_mean() {
         let dropout = Dropout::new(0.3, 5, 17, 2).unwrap();
         let mut weights = vec![1.0f64; 100_000];
-        dropout.apply(&mut weights, 1, 2, 3);
+        dropout.apply(&mut weights, 0, [1, 2, 3]);
         let dropped = weights.iter().filter(|&&w| w == 0.0).count() as f64 / weights.len() as f64;
         let mean = weights.iter().sum::<f64>() / weights.len() as f64;
         assert!((dropped - 0.3).abs() < 0.01 && (mean - 1.0).abs() < 0.02);
@@ -60,7 +61,7 @@ mod tests {
     fn masks_differ_by_place_and_step_and_repeat() {
         let mask = |step, attention, set, head, query| {
             let mut weights = vec![1.0f32; 64];
-            Dropout::new(0.5, 9, step, attention).unwrap().apply(&mut weights, set, head, query);
+            Dropout::new(0.5, 9, step, attention).unwrap().apply(&mut weights, 0, [set, head, query]);
             weights
         };
         let first = mask(0, 0, 0, 0, 0);

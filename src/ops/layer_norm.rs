@@ -1,12 +1,10 @@
-//! LayerNorm of a residual sum: y = γ·(a + b − mean)/√(var + eps) + β, biased variance, row by row.
-
-use rayon::prelude::*;
+//! LayerNorm of a residual sum: y = γ·(a + b − mean)/√(var + eps) + β, biased variance, row by row; for the rows of
+//! a tile, inside the passes that have them in cache.
 
 use super::Scalar;
 use super::reduce::{dot, sum};
-
-/// Rows of one piece of work, and of one partial sum of the parameters' gradients.
-const ROW_TILE: usize = 256;
+use super::rows::{RowsMut, SplitRows, TILE, TileSums, for_tiles, free_tile};
+use super::simd::vectorized;
 
 /// Scale and shift `[C]`.
 #[derive(Clone, Copy, Debug)]
@@ -28,74 +26,164 @@ pub struct Saved<T> {
     pub inverse_std: Vec<T>,
 }
 
-/// y `[rows, C]` = LayerNorm(a + b); without `b`, LayerNorm(a).
-pub fn forward<T: Scalar>(y: &mut [T], saved: &mut Saved<T>, a: &[T], b: Option<&[T]>, norm: Norm<'_, T>) {
-    let width = norm.weight.len();
-    saved.normalized.resize(y.len(), T::ZERO);
-    saved.inverse_std.resize(y.len() / width, T::ZERO);
-    let scale = T::from_f64(1.0 / width as f64);
-    let eps = T::from_f64(norm.eps);
-    y.par_chunks_mut(ROW_TILE * width)
-        .zip(saved.normalized.par_chunks_mut(ROW_TILE * width))
-        .zip(saved.inverse_std.par_chunks_mut(ROW_TILE))
-        .enumerate()
-        .for_each(|(tile, ((y, normalized), inverse_std))| {
-            let first = tile * ROW_TILE;
-            for (row, inverse_std) in inverse_std.iter_mut().enumerate() {
-                let here = row * width..(row + 1) * width;
-                let there = (first + row) * width..(first + row + 1) * width;
-                let x = &mut normalized[here.clone()];
-                x.copy_from_slice(&a[there.clone()]);
-                if let Some(b) = b {
-                    x.iter_mut().zip(&b[there]).for_each(|(x, &b)| *x += b);
-                }
-                let mean = sum(x) * scale;
-                x.iter_mut().for_each(|x| *x -= mean);
-                let variance = dot(x, x) * scale;
-                *inverse_std = T::ONE / (variance + eps).sqrt();
-                for (((y, x), &weight), &bias) in y[here].iter_mut().zip(x).zip(norm.weight).zip(norm.bias) {
-                    *x *= *inverse_std;
-                    *y = *x * weight + bias;
-                }
-            }
-        });
+impl<T: Scalar> Saved<T> {
+    /// Room for `rows` rows of `width` numbers, to be written by forward.
+    pub fn make_room(&mut self, rows: usize, width: usize) -> SavedRows<'_, T> {
+        self.normalized.resize(rows * width, T::ZERO);
+        self.inverse_std.resize(rows, T::ZERO);
+        SavedRows {
+            normalized: RowsMut::new(&mut self.normalized, width),
+            inverse_std: RowsMut::new(&mut self.inverse_std, 1),
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        (self.normalized.len() + self.inverse_std.len()) * size_of::<T>()
+    }
 }
 
-/// In place dy → the gradient of the sum a + b (which both a and b receive):
-/// d = inverse_std·(γ·dy − mean(γ·dy) − x̂·mean(γ·dy·x̂)); dγ += Σ dy·x̂ and dβ += Σ dy, in order of rows.
+/// Rows of [`Saved`].
+#[derive(Debug)]
+pub struct SavedRows<'a, T> {
+    normalized: RowsMut<'a, T>,
+    inverse_std: RowsMut<'a, T>,
+}
+
+impl<T: Send> SplitRows for SavedRows<'_, T> {
+    fn split_rows(self, rows: usize) -> (Self, Self) {
+        let (normalized, inverse_std) = (self.normalized.split_rows(rows), self.inverse_std.split_rows(rows));
+        (
+            SavedRows { normalized: normalized.0, inverse_std: inverse_std.0 },
+            SavedRows { normalized: normalized.1, inverse_std: inverse_std.1 },
+        )
+    }
+}
+
+/// In place y `[rows, C]` → LayerNorm(y + residual), or LayerNorm(y); keeps what backward needs in `saved`.
+pub fn forward_tile<T: Scalar>(
+    y: &mut [T],
+    residual: Option<&[T]>,
+    saved: Option<SavedRows<'_, T>>,
+    norm: Norm<'_, T>,
+) {
+    if let Some(residual) = residual {
+        add(y, residual);
+    }
+    match saved {
+        None => normalize(y, &mut [], &mut [], norm),
+        Some(saved) => normalize(y, saved.normalized.data, saved.inverse_std.data, norm),
+    }
+}
+
+vectorized! {
+    /// y += x
+    pub fn add<T: Scalar>(y: &mut [T], x: &[T]) {
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y += x);
+    }
+}
+
+vectorized! {
+    /// The two outputs for backward may be empty.
+    fn normalize<T: Scalar>(y: &mut [T], normalized: &mut [T], inverse_std: &mut [T], norm: Norm<'_, T>) {
+        let width = norm.weight.len();
+        let scale = T::from_f64(1.0 / width as f64);
+        let eps = T::from_f64(norm.eps);
+        let bias = &norm.bias[..width];
+        for (row, y) in y.chunks_exact_mut(width).enumerate() {
+            let mean = sum(y) * scale;
+            y.iter_mut().for_each(|y| *y -= mean);
+            let variance = dot(y, y) * scale;
+            let inverse = T::ONE / (variance + eps).sqrt();
+            if let Some(place) = inverse_std.get_mut(row) {
+                *place = inverse;
+                let kept = &mut normalized[row * width..][..width];
+                kept.iter_mut().zip(y.iter()).for_each(|(kept, &y)| *kept = y * inverse);
+            }
+            y.iter_mut().zip(norm.weight).zip(bias).for_each(|((y, &w), &b)| *y = *y * inverse * w + b);
+        }
+    }
+}
+
+/// In place dy `[rows, C]` → the gradient of the sum that was normalised (which both summands receive):
+/// d = inverse_std·(γ·dy − mean(γ·dy) − x̂·mean(γ·dy·x̂)). `sums` `[2C]` = (Σ dy·x̂, Σ dy) of these rows, the
+/// gradients of γ and β. `saved` holds the rows of a larger pass, these from `first` on.
+pub fn backward_tile<T: Scalar>(
+    dy: &mut [T],
+    saved: &Saved<T>,
+    first: usize,
+    norm: Norm<'_, T>,
+    sums: &mut [T],
+) {
+    let width = norm.weight.len();
+    let rows = dy.len() / width;
+    let normalized = &saved.normalized[first * width..][..rows * width];
+    backward_rows(dy, normalized, &saved.inverse_std[first..][..rows], norm.weight, sums);
+}
+
+vectorized! {
+    fn backward_rows<T: Scalar>(
+        dy: &mut [T],
+        normalized: &[T],
+        inverse_std: &[T],
+        weight: &[T],
+        sums: &mut [T],
+    ) {
+        let width = weight.len();
+        let scale = T::from_f64(1.0 / width as f64);
+        let (d_weight, d_bias) = sums.split_at_mut(width);
+        d_weight.fill(T::ZERO);
+        d_bias.fill(T::ZERO);
+        let rows = dy.chunks_exact_mut(width).zip(normalized.chunks_exact(width)).zip(inverse_std);
+        for ((dy, x), &inverse_std) in rows {
+            let d_bias = &mut d_bias[..width];
+            for i in 0..width {
+                d_weight[i] += dy[i] * x[i];
+                d_bias[i] += dy[i];
+                dy[i] *= weight[i];
+            }
+            let mean = sum(dy) * scale;
+            let mean_x = dot(dy, x) * scale;
+            dy.iter_mut().zip(x).for_each(|(dy, &x)| *dy = inverse_std * (*dy - mean - x * mean_x));
+        }
+    }
+}
+
+/// In place y `[rows, C]` → LayerNorm(y + residual), or LayerNorm(y), on all threads.
+pub fn forward<T: Scalar>(y: &mut [T], residual: Option<&[T]>, saved: &mut Saved<T>, norm: Norm<'_, T>) {
+    let width = norm.weight.len();
+    let rows = y.len() / width;
+    let buffers = (RowsMut::new(y, width), saved.make_room(rows, width));
+    for_tiles(0..rows, free_tile(rows), buffers, &|tile, (y, saved)| {
+        let residual = residual.map(|rows| &rows[tile.start * width..tile.end * width]);
+        forward_tile(y.data, residual, Some(saved), norm);
+    });
+}
+
+/// In place dy `[rows, C]` → the gradient of the sum that was normalised, on all threads; γ's and β's gradients are
+/// added to. `sums` is room for the sums of tiles.
 pub fn backward<T: Scalar>(
     dy: &mut [T],
     saved: &Saved<T>,
+    sums: &mut Vec<T>,
     norm: Norm<'_, T>,
-    weight_gradient: &mut [T],
-    bias_gradient: &mut [T],
+    gradients: (&mut [T], &mut [T]),
 ) {
     let width = norm.weight.len();
-    let scale = T::from_f64(1.0 / width as f64);
-    let partials: Vec<(Vec<T>, Vec<T>)> = dy
-        .par_chunks_mut(ROW_TILE * width)
-        .zip(saved.normalized.par_chunks(ROW_TILE * width))
-        .zip(saved.inverse_std.par_chunks(ROW_TILE))
-        .map(|((dy, normalized), inverse_std)| {
-            let (mut d_weight, mut d_bias) = (vec![T::ZERO; width], vec![T::ZERO; width]);
-            let rows = dy.chunks_exact_mut(width).zip(normalized.chunks_exact(width)).zip(inverse_std);
-            for ((dy, x), &inverse_std) in rows {
-                for (((d_weight, d_bias), &dy), &x) in
-                    d_weight.iter_mut().zip(&mut d_bias).zip(dy.iter()).zip(x)
-                {
-                    *d_weight += dy * x;
-                    *d_bias += dy;
-                }
-                dy.iter_mut().zip(norm.weight).for_each(|(dy, &weight)| *dy *= weight);
-                let mean = sum(dy) * scale;
-                let mean_x = dot(dy, x) * scale;
-                dy.iter_mut().zip(x).for_each(|(dy, &x)| *dy = inverse_std * (*dy - mean - x * mean_x));
-            }
-            (d_weight, d_bias)
-        })
-        .collect();
-    for (d_weight, d_bias) in partials {
-        weight_gradient.iter_mut().zip(d_weight).for_each(|(sum, part)| *sum += part);
-        bias_gradient.iter_mut().zip(d_bias).for_each(|(sum, part)| *sum += part);
+    let rows = dy.len() / width;
+    sums.resize(rows.div_ceil(TILE) * 2 * width, T::ZERO);
+    let buffers = (RowsMut::new(dy, width), TileSums(RowsMut::new(sums, 2 * width)));
+    for_tiles(0..rows, TILE, buffers, &|tile, (dy, sums)| {
+        backward_tile(dy.data, saved, tile.start, norm, sums.0.data);
+    });
+    add_tile_sums(gradients, sums);
+}
+
+/// dγ and dβ += the sums `[tiles, 2C]` of tiles, in order.
+pub fn add_tile_sums<T: Scalar>((d_weight, d_bias): (&mut [T], &mut [T]), sums: &[T]) {
+    let width = d_weight.len();
+    for tile in sums.chunks_exact(2 * width) {
+        add(d_weight, &tile[..width]);
+        add(d_bias, &tile[width..]);
     }
 }

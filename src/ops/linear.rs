@@ -3,14 +3,13 @@
 use rayon::prelude::*;
 
 use super::Scalar;
-use super::gemm::{Mat, MatMut, Write, gemm};
-
-/// Rows of one product. Fixed, and short tiles are filled up: the same row then gives the same bits whatever
-/// stands around it and however many threads there are.
-pub const ROW_TILE: usize = 128;
-
-/// Output columns of one weight-gradient product.
-const COLUMN_TILE: usize = 128;
+use super::gemm::{
+    Aligned, DEPTH, Finish, Mat, MatMut, Packed, PackedLeft, Write, gemm, pack, pack_parallel,
+    packed_left_len, packed_len,
+};
+use super::rows::{RowsMut, Shared, for_tiles, free_tile};
+use super::scratch::PerThread;
+use super::simd::vectorized;
 
 /// Whether a ReLU follows the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +29,79 @@ pub struct Weights<'a, T> {
     pub bias: &'a [T],
 }
 
-impl<T> Weights<'_, T> {
-    fn outputs(&self) -> usize {
+impl<'a, T: Scalar> Weights<'a, T> {
+    /// Width of y.
+    pub fn outputs(&self) -> usize {
         self.bias.len()
     }
 
-    fn inputs(&self) -> usize {
+    /// Width of x.
+    pub fn inputs(&self) -> usize {
         self.weight.len() / self.bias.len()
     }
+
+    /// Wᵀ, packed for forward.
+    pub fn pack_forward<'b>(&self, buffer: &'b mut Aligned) -> Packed<'b, T> {
+        pack_parallel(buffer, Mat::new(self.weight, self.outputs(), self.inputs()).t())
+    }
+
+    /// W, packed for the gradient of x.
+    pub fn pack_backward<'b>(&self, buffer: &'b mut Aligned) -> Packed<'b, T> {
+        pack_parallel(buffer, Mat::new(self.weight, self.outputs(), self.inputs()))
+    }
+
+    /// What follows the product.
+    pub fn finish(&self, activation: Activation) -> Finish<'a, T> {
+        match activation {
+            Activation::Identity => Finish::Bias(self.bias),
+            Activation::Relu => Finish::BiasRelu(self.bias),
+        }
+    }
+}
+
+/// y `[rows, out]` = activation(x `[rows, in]`·Wᵀ + b); `buffer` takes the packed weights.
+pub fn forward<T: Scalar>(
+    y: &mut [T],
+    x: &[T],
+    layer: Weights<'_, T>,
+    activation: Activation,
+    buffer: &mut Aligned,
+) {
+    let weight = layer.pack_forward(buffer);
+    product(y, Write::Set, x, weight, layer.finish(activation));
+}
+
+/// dx `[rows, in]` = (or +=) dy `[rows, out]`·W; `buffer` takes the packed weights.
+pub fn backward_input<T: Scalar>(
+    dx: &mut [T],
+    write: Write,
+    dy: &[T],
+    layer: Weights<'_, T>,
+    buffer: &mut Aligned,
+) {
+    let weight = layer.pack_backward(buffer);
+    product(dx, write, dy, weight, Finish::Plain);
+}
+
+/// out `[rows, n]` = (or +=) x `[rows, k]`·B `[k, n]`, tile by tile.
+pub fn product<T: Scalar>(out: &mut [T], write: Write, x: &[T], b: Packed<'_, T>, finish: Finish<'_, T>) {
+    let rows = x.len() / b.k;
+    debug_assert_eq!(out.len() / b.n, rows);
+    for_tiles(0..rows, free_tile(rows), RowsMut::new(out, b.n), &|tile, out| {
+        product_tile(out.data, write, &x[tile.start * b.k..tile.end * b.k], b, finish);
+    });
+}
+
+/// out `[rows, n]` = (or +=) x `[rows, k]`·B `[k, n]`, for the rows of a tile.
+pub fn product_tile<T: Scalar>(
+    out: &mut [T],
+    write: Write,
+    x: &[T],
+    b: Packed<'_, T>,
+    finish: Finish<'_, T>,
+) {
+    let rows = x.len() / b.k;
+    gemm(&mut MatMut::new(out, rows, b.n), write, &Mat::new(x, rows, b.k), b, finish);
 }
 
 /// Gradients of [`Weights`]; both are added to.
@@ -49,100 +113,110 @@ pub struct WeightGradients<'a, T> {
     pub bias: &'a mut [T],
 }
 
-/// y `[rows, out]` = activation(x `[rows, in]`·Wᵀ + b)
-pub fn forward<T: Scalar>(y: &mut [T], x: &[T], layer: Weights<'_, T>, activation: Activation) {
-    let outputs = layer.outputs();
-    product(
-        y,
-        outputs,
-        x,
-        layer.inputs(),
-        Mat::new(layer.weight, outputs, layer.inputs()).t(),
-        Write::Set,
-        |tile| {
-            for row in tile.chunks_exact_mut(outputs) {
-                match activation {
-                    Activation::Identity => row.iter_mut().zip(layer.bias).for_each(|(y, &b)| *y += b),
-                    Activation::Relu => row.iter_mut().zip(layer.bias).for_each(|(y, &b)| *y = relu(*y + b)),
-                }
-            }
-        },
-    );
+/// One layer whose weight gradient is wanted: dW += dyᵀ·x and db += Σ rows of dy.
+#[derive(Debug)]
+pub struct WeightJob<'a, T> {
+    /// Where the gradients are added to.
+    pub gradients: WeightGradients<'a, T>,
+    /// Gradient of the layer's output `[rows, out]`.
+    pub dy: &'a [T],
+    /// The layer's input `[rows, in]`.
+    pub x: &'a [T],
 }
 
-/// dx `[rows, in]` = (or +=) dy `[rows, out]`·W
-pub fn backward_input<T: Scalar>(dx: &mut [T], write: Write, dy: &[T], layer: Weights<'_, T>) {
-    let (inputs, outputs) = (layer.inputs(), layer.outputs());
-    product(dx, inputs, dy, outputs, Mat::new(layer.weight, outputs, inputs), write, |_| {});
+/// A job whose blocks are written by different threads.
+struct Blocks<'a, T> {
+    weight: Shared<'a, T>,
+    bias: Shared<'a, T>,
+    dy: Mat<'a, T>,
+    x: Mat<'a, T>,
+    rows: usize,
+    outputs: usize,
+    inputs: usize,
 }
 
-/// dW += dyᵀ·x and db += Σ rows of dy; rows are summed in order.
-pub fn backward_weights<T: Scalar>(gradients: WeightGradients<'_, T>, dy: &[T], x: &[T]) {
-    let outputs = gradients.bias.len();
-    let inputs = gradients.weight.len() / outputs;
-    let rows = dy.len() / outputs;
-    gradients
-        .weight
-        .par_chunks_mut(COLUMN_TILE * inputs)
-        .zip(gradients.bias.par_chunks_mut(COLUMN_TILE))
-        .enumerate()
-        .for_each(|(tile, (weight, bias))| {
-            if rows == 0 {
+/// Edges of the largest blocks of dW, and the smallest that are worth their packing.
+const BLOCKS: [(usize, usize); 5] = [(256, 256), (128, 256), (128, 128), (64, 128), (64, 64)];
+
+/// Takes the weight gradients of some layers. Blocks of dW are the tasks; each sums over the rows in order.
+pub fn backward_weights<const JOBS: usize, T: Scalar>(jobs: [WeightJob<'_, T>; JOBS], threads: &PerThread) {
+    let jobs = jobs.map(|WeightJob { gradients, dy, x }| {
+        let outputs = gradients.bias.len();
+        let inputs = gradients.weight.len() / outputs;
+        let rows = dy.len() / outputs;
+        Blocks {
+            weight: Shared::new(gradients.weight, inputs),
+            bias: Shared::new(gradients.bias, outputs),
+            dy: Mat::new(dy, rows, outputs),
+            x: Mat::new(x, rows, inputs),
+            rows,
+            outputs,
+            inputs,
+        }
+    });
+    let count = |job: &Blocks<'_, T>, block: (usize, usize)| {
+        job.outputs.div_ceil(block.0) * job.inputs.div_ceil(block.1)
+    };
+    let wanted = 4 * rayon::current_num_threads();
+    let block = BLOCKS
+        .into_iter()
+        .find(|&block| jobs.iter().map(|job| count(job, block)).sum::<usize>() >= wanted)
+        .unwrap_or(BLOCKS[BLOCKS.len() - 1]);
+    let tasks: usize = jobs.iter().map(|job| count(job, block)).sum();
+    (0..tasks).into_par_iter().with_max_len(1).for_each(|mut task| {
+        for job in &jobs {
+            let tasks = count(job, block);
+            if task < tasks {
+                let across = job.inputs.div_ceil(block.1);
+                job.block((task / across * block.0, task % across * block.1), block, threads);
                 return;
             }
-            let first = tile * COLUMN_TILE;
-            let width = bias.len();
-            let dy_tile = Mat::strided(&dy[first..], rows, width, outputs);
-            gemm(
-                MatMut::new(weight, width, inputs),
-                Write::Add,
-                T::ONE,
-                dy_tile.t(),
-                Mat::new(x, rows, inputs),
-            );
-            for row in dy.chunks_exact(outputs) {
-                bias.iter_mut().zip(&row[first..first + width]).for_each(|(b, &d)| *b += d);
+            task -= tasks;
+        }
+    });
+}
+
+impl<T: Scalar> Blocks<'_, T> {
+    /// The block of dW at (`output`, `input`), and the bias beside it if the block is the first of its rows.
+    fn block(&self, (output, input): (usize, usize), block: (usize, usize), threads: &PerThread) {
+        let outputs = output..(output + block.0).min(self.outputs);
+        let inputs = input..(input + block.1).min(self.inputs);
+        // SAFETY: each block is one task's.
+        let mut weight = unsafe { self.weight.block(outputs.clone(), inputs.clone()) };
+        let (left, right) =
+            (packed_left_len::<T>(outputs.len(), DEPTH), packed_len::<T>(DEPTH, inputs.len()));
+        threads.with(left + right, |buffer: &mut [T]| {
+            let (left, right) = buffer.split_at_mut(left);
+            for first in (0..self.rows).step_by(DEPTH) {
+                let rows = first..(first + DEPTH).min(self.rows);
+                let dy = self.dy.block(rows.clone(), outputs.clone());
+                let packed_dy = PackedLeft::new(left, dy);
+                let x = pack(right, self.x.block(rows, inputs.clone()));
+                gemm(&mut weight, Write::Add, &packed_dy, x, Finish::Plain);
+                if input == 0 {
+                    // SAFETY: only this task has these outputs and input 0.
+                    let mut bias = unsafe { self.bias.block(0..1, outputs.clone()) };
+                    sum_rows(bias.row_mut(0), dy);
+                }
             }
         });
+    }
 }
 
-/// max(0, x), but NaN stays NaN: an overflow is to be seen, not to become 0.
-#[inline]
-pub fn relu<T: Scalar>(x: T) -> T {
-    if x < T::ZERO { T::ZERO } else { x }
+vectorized! {
+    /// sums `[n]` += Σ of rows `[rows, n]`, in order.
+    pub fn sum_rows<T: Scalar>(sums: &mut [T], rows: Mat<'_, T>) {
+        for row in 0..rows.rows() {
+            sums.iter_mut().zip(rows.row(row)).for_each(|(sum, &d)| *sum += d);
+        }
+    }
 }
 
-/// Multiplies `dy` by ReLU's derivative, read off ReLU's output `y`: 0 where y is 0.
-pub fn relu_backward<T: Scalar>(dy: &mut [T], y: &[T]) {
-    dy.par_chunks_mut(1 << 14).zip(y.par_chunks(1 << 14)).for_each(|(dy, y)| {
+vectorized! {
+    /// Multiplies `dy` by ReLU's derivative, read off ReLU's output `y`: 0 where y is 0.
+    pub fn relu_backward<T: Scalar>(dy: &mut [T], y: &[T]) {
         for (d, &y) in dy.iter_mut().zip(y) {
             *d = if y > T::ZERO { *d } else { T::ZERO };
         }
-    });
-}
-
-/// out `[rows, n]` = (or +=) x `[rows, k]`·B `[k, n]` in tiles of [`ROW_TILE`] rows, each then handed to `finish`.
-fn product<T: Scalar>(
-    out: &mut [T],
-    n: usize,
-    x: &[T],
-    k: usize,
-    b: Mat<'_, T>,
-    write: Write,
-    finish: impl Fn(&mut [T]) + Sync,
-) {
-    debug_assert_eq!(out.len() / n, x.len() / k);
-    out.par_chunks_mut(ROW_TILE * n).zip(x.par_chunks(ROW_TILE * k)).for_each(|(out, x)| {
-        if out.len() == ROW_TILE * n {
-            gemm(MatMut::new(out, ROW_TILE, n), write, T::ONE, Mat::new(x, ROW_TILE, k), b);
-        } else {
-            let mut whole_x = vec![T::ZERO; ROW_TILE * k];
-            whole_x[..x.len()].copy_from_slice(x);
-            let mut whole_out = vec![T::ZERO; ROW_TILE * n];
-            whole_out[..out.len()].copy_from_slice(out);
-            gemm(MatMut::new(&mut whole_out, ROW_TILE, n), write, T::ONE, Mat::new(&whole_x, ROW_TILE, k), b);
-            out.copy_from_slice(&whole_out[..out.len()]);
-        }
-        finish(out);
-    });
+    }
 }

@@ -10,12 +10,16 @@
 pub mod attention;
 pub mod dropout;
 pub mod embed;
+pub mod feed_forward;
 pub mod gemm;
 pub mod layer_norm;
 pub mod linear;
 pub mod loss;
 pub mod rbf;
 pub mod reduce;
+pub mod rows;
 pub mod scalar;
+pub mod scratch;
+pub mod simd;
 
 pub use scalar::Scalar;

@@ -1,69 +1,121 @@
 //! The rbf input: each feature x becomes φ_k = exp(−(x − μ_k)²/0.01) for K learned centres, followed by a linear
 //! layer of width F·K. The F·K activations are made in small tiles beside the product and never stored.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Scalar;
-use super::gemm::{Mat, MatMut, Write, gemm};
-use super::linear::{ROW_TILE, WeightGradients, Weights};
+use super::gemm::{
+    Aligned, DEPTH, Finish, Mat, MatMut, PackedLeft, Write, gemm, pack, packed_left_len, packed_len,
+};
+use super::linear::{Activation, WeightGradients, Weights, sum_rows};
+use super::rows::{RowsMut, Shared, TILE, for_tiles};
+use super::scratch::{PerThread, take};
+use super::simd::vectorized;
 
 /// 1/0.01
 const SHARPNESS: f64 = 100.0;
 
-/// φ columns of one tile, about: a tile of [`ROW_TILE`] rows stays in the cache.
-const TILE_COLUMNS: usize = 512;
-
-/// Features whose centres fill one tile.
-fn tile_features(num_centers: usize) -> usize {
-    (TILE_COLUMNS / num_centers).max(1)
+/// The layer: centres and the linear map of the activations.
+#[derive(Clone, Copy, Debug)]
+pub struct Rbf<'a, T> {
+    /// μ `[F, K]`
+    pub centers: &'a [T],
+    /// W `[out, F·K]` and b.
+    pub layer: Weights<'a, T>,
+    /// `F`
+    pub features: usize,
 }
 
-/// φ `[rows, (features of the tile)·K]` for features `first..first + count` of x `[rows, F]`.
-fn activations<T: Scalar>(phi: &mut [T], x: &[T], centers: &[T], shape: Shape, first: usize, count: usize) {
-    let sharpness = T::from_f64(-SHARPNESS);
-    let k = shape.centers;
-    for (phi, x) in phi.chunks_exact_mut(count * k).zip(x.chunks_exact(shape.features)) {
-        for (feature, phi) in phi.chunks_exact_mut(k).enumerate() {
-            let x = x[first + feature];
-            for (phi, &center) in phi.iter_mut().zip(&centers[(first + feature) * k..]) {
-                let distance = x - center;
-                *phi = (sharpness * distance * distance).exp();
+vectorized! {
+    /// φ `[rows, columns]` of x `[rows, F]`, given the centre of each column; column number `first + i` belongs to
+    /// feature (first + i)/K.
+    fn activations<T: Scalar>(phi: &mut [T], x: &[T], centers: &[T], first: usize, per_feature: usize, features: usize) {
+        let sharpness = T::from_f64(-SHARPNESS);
+        for (phi, x) in phi.chunks_exact_mut(centers.len()).zip(x.chunks_exact(features)) {
+            let mut column = 0;
+            while column < centers.len() {
+                let feature = (first + column) / per_feature;
+                let end = ((feature + 1) * per_feature - first).min(centers.len());
+                let x = x[feature];
+                for (phi, &center) in phi[column..end].iter_mut().zip(&centers[column..end]) {
+                    let distance = x - center;
+                    *phi = (sharpness * distance * distance).exp();
+                }
+                column = end;
             }
         }
     }
 }
 
-/// Sizes of the rbf input.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// `F`
-    pub features: usize,
-    /// `K`
-    pub centers: usize,
+vectorized! {
+    /// d_centers `[columns]` += Σ over rows of d_φ·dφ/dμ, with dφ/dμ = φ·2·(x − μ)/0.01.
+    fn center_gradients<T: Scalar>(
+        d_centers: &mut [T],
+        tile: (&[T], &[T], &[T]),
+        centers: &[T],
+        first: usize,
+        per_feature: usize,
+        features: usize,
+    ) {
+        let two_sharpness = T::from_f64(2.0 * SHARPNESS);
+        let (phi, d_phi, x) = tile;
+        let columns = centers.len();
+        let rows = phi.chunks_exact(columns).zip(d_phi.chunks_exact(columns)).zip(x.chunks_exact(features));
+        for ((phi, d_phi), x) in rows {
+            let mut column = 0;
+            while column < columns {
+                let feature = (first + column) / per_feature;
+                let end = ((feature + 1) * per_feature - first).min(columns);
+                let x = x[feature];
+                for i in column..end {
+                    d_centers[i] += d_phi[i] * phi[i] * two_sharpness * (x - centers[i]);
+                }
+                column = end;
+            }
+        }
+    }
 }
 
-/// y `[N, out]` = φ(x `[N, F]`)·Wᵀ + b, with centers `[F, K]`, W `[out, F·K]`.
-pub fn forward<T: Scalar>(y: &mut [T], x: &[T], centers: &[T], layer: Weights<'_, T>, shape: Shape) {
-    let outputs = layer.bias.len();
-    let width = shape.features * shape.centers;
-    let step = tile_features(shape.centers);
-    y.par_chunks_mut(ROW_TILE * outputs).zip(x.par_chunks(ROW_TILE * shape.features)).for_each(|(y, x)| {
-        // A short tile is filled up, so that a row's bits do not depend on its neighbours.
-        let mut whole_x = vec![T::ZERO; ROW_TILE * shape.features];
-        whole_x[..x.len()].copy_from_slice(x);
-        let mut whole_y = vec![T::ZERO; ROW_TILE * outputs];
-        whole_y.chunks_exact_mut(outputs).for_each(|row| row.copy_from_slice(layer.bias));
-        let mut phi = vec![T::ZERO; ROW_TILE * step * shape.centers];
-        for first in (0..shape.features).step_by(step) {
-            let count = step.min(shape.features - first);
-            let columns = count * shape.centers;
-            let phi = &mut phi[..ROW_TILE * columns];
-            activations(phi, &whole_x, centers, shape, first, count);
-            let weight = Mat::strided(&layer.weight[first * shape.centers..], outputs, columns, width);
-            let y = MatMut::new(&mut whole_y, ROW_TILE, outputs);
-            gemm(y, Write::Add, T::ONE, Mat::new(phi, ROW_TILE, columns), weight.t());
-        }
-        y.copy_from_slice(&whole_y[..y.len()]);
+impl<T: Scalar> Rbf<'_, T> {
+    fn per_feature(&self) -> usize {
+        self.centers.len() / self.features
+    }
+
+    fn activations(&self, phi: &mut [T], x: &[T], columns: Range<usize>) {
+        let first = columns.start;
+        activations(phi, x, &self.centers[columns], first, self.per_feature(), self.features);
+    }
+}
+
+/// y `[N, out]` = activation(φ(x `[N, F]`)·Wᵀ + b); `buffer` takes the packed weights.
+pub fn forward<T: Scalar>(
+    y: &mut [T],
+    x: &[T],
+    rbf: &Rbf<'_, T>,
+    activation: Activation,
+    buffer: &mut Aligned,
+    threads: &PerThread,
+) {
+    let (outputs, features) = (rbf.layer.outputs(), rbf.features);
+    let width = rbf.centers.len();
+    let weight = rbf.layer.pack_forward(buffer);
+    let rows = x.len() / features;
+    for_tiles(0..rows, TILE, RowsMut::new(y, outputs), &|tile, y| {
+        let x = &x[tile.start * features..tile.end * features];
+        let mut y = MatMut::new(y.data, tile.len(), outputs);
+        threads.with(tile.len() * DEPTH.min(width), |phi: &mut [T]| {
+            for first in (0..width).step_by(DEPTH) {
+                let end = (first + DEPTH).min(width);
+                let phi = &mut phi[..tile.len() * (end - first)];
+                rbf.activations(phi, x, first..end);
+                let write = if first == 0 { Write::Set } else { Write::Add };
+                let finish = if end == width { rbf.layer.finish(activation) } else { Finish::Plain };
+                let phi = Mat::new(phi, tile.len(), end - first);
+                gemm(&mut y, write, &phi, weight.run(first), finish);
+            }
+        });
     });
 }
 
@@ -73,59 +125,41 @@ pub fn backward<T: Scalar>(
     d_centers: &mut [T],
     dy: &[T],
     x: &[T],
-    centers: &[T],
-    layer: Weights<'_, T>,
-    shape: Shape,
+    rbf: &Rbf<'_, T>,
+    threads: &PerThread,
 ) {
-    let outputs = layer.bias.len();
-    let width = shape.features * shape.centers;
-    let step = tile_features(shape.centers);
-    for row in dy.chunks_exact(outputs) {
-        gradients.bias.iter_mut().zip(row).for_each(|(b, &d)| *b += d);
-    }
-    let two_sharpness = T::from_f64(2.0 * SHARPNESS);
-    let pieces: Vec<(usize, Vec<T>)> = d_centers
-        .par_chunks_mut(step * shape.centers)
-        .enumerate()
-        .map(|(piece, d_centers)| {
-            let first = piece * step;
-            let columns = d_centers.len();
-            let count = columns / shape.centers;
-            let mut d_weight = vec![T::ZERO; outputs * columns];
-            let mut phi = vec![T::ZERO; ROW_TILE * columns];
-            let mut d_phi = vec![T::ZERO; ROW_TILE * columns];
-            let weight = Mat::strided(&layer.weight[first * shape.centers..], outputs, columns, width);
-            for (dy, x) in dy.chunks(ROW_TILE * outputs).zip(x.chunks(ROW_TILE * shape.features)) {
-                let rows = dy.len() / outputs;
-                let phi = &mut phi[..rows * columns];
-                let d_phi = &mut d_phi[..rows * columns];
-                activations(phi, x, centers, shape, first, count);
-                let dy = Mat::new(dy, rows, outputs);
-                gemm(
-                    MatMut::new(&mut d_weight, outputs, columns),
-                    Write::Add,
-                    T::ONE,
-                    dy.t(),
-                    Mat::new(phi, rows, columns),
-                );
-                gemm(MatMut::new(d_phi, rows, columns), Write::Set, T::ONE, dy, weight);
-                // dφ/dμ = φ·2·(x − μ)/0.01
-                let rows = phi.chunks_exact(columns).zip(d_phi.chunks_exact(columns));
-                for (x, (phi, d_phi)) in x.chunks_exact(shape.features).zip(rows) {
-                    for (column, d_center) in d_centers.iter_mut().enumerate() {
-                        let distance =
-                            x[first + column / shape.centers] - centers[first * shape.centers + column];
-                        *d_center += d_phi[column] * phi[column] * two_sharpness * distance;
-                    }
-                }
+    let (outputs, features) = (rbf.layer.outputs(), rbf.features);
+    let width = rbf.centers.len();
+    let rows = dy.len() / outputs;
+    sum_rows(gradients.bias, Mat::new(dy, rows, outputs));
+    let d_weight = Shared::new(gradients.weight, width);
+    // A task has some columns of φ, for all rows.
+    d_centers.par_chunks_mut(DEPTH).enumerate().for_each(|(task, d_centers)| {
+        let columns = task * DEPTH..task * DEPTH + d_centers.len();
+        let count = columns.len();
+        let tile = DEPTH * count;
+        let weight_len = packed_len::<T>(outputs, count);
+        let (left, right) = (packed_left_len::<T>(outputs, DEPTH), packed_len::<T>(DEPTH, count));
+        // SAFETY: a task has its own columns.
+        let mut d_weight = unsafe { d_weight.block(0..outputs, columns.clone()) };
+        threads.with(2 * tile + weight_len + left + right, |mut buffer: &mut [T]| {
+            let weight = Mat::strided(&rbf.layer.weight[columns.start..], outputs, count, width);
+            let weight = pack(take(&mut buffer, weight_len), weight);
+            let (left, right) = (take(&mut buffer, left), take(&mut buffer, right));
+            let (phi, d_phi) = (take(&mut buffer, tile), take(&mut buffer, tile));
+            for first in (0..rows).step_by(DEPTH) {
+                let rows = DEPTH.min(rows - first);
+                let x = &x[first * features..(first + rows) * features];
+                let dy = Mat::new(&dy[first * outputs..(first + rows) * outputs], rows, outputs);
+                let (phi, d_phi) = (&mut phi[..rows * count], &mut d_phi[..rows * count]);
+                rbf.activations(phi, x, columns.clone());
+                let packed_phi = pack(right, Mat::new(phi, rows, count));
+                gemm(&mut d_weight, Write::Add, &PackedLeft::new(left, dy), packed_phi, Finish::Plain);
+                gemm(&mut MatMut::new(d_phi, rows, count), Write::Set, &dy, weight, Finish::Plain);
+                let centers = &rbf.centers[columns.clone()];
+                let tile = (&*phi, &*d_phi, x);
+                center_gradients(d_centers, tile, centers, columns.start, rbf.per_feature(), features);
             }
-            (first * shape.centers, d_weight)
-        })
-        .collect();
-    for (first, d_weight) in pieces {
-        let columns = d_weight.len() / outputs;
-        for (row, d_weight) in gradients.weight.chunks_exact_mut(width).zip(d_weight.chunks_exact(columns)) {
-            row[first..first + columns].iter_mut().zip(d_weight).for_each(|(w, &d)| *w += d);
-        }
-    }
+        });
+    });
 }

@@ -6,9 +6,13 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use bytemuck::Pod;
 
+use super::gemm::{Kernel, Kernels};
+use super::simd::level;
+
 /// f32 (the product) or f64 (the oracle).
 pub trait Scalar:
     Pod
+    + Kernels
     + Default
     + Debug
     + PartialOrd
@@ -41,53 +45,9 @@ pub trait Scalar:
     /// The larger of two numbers.
     fn max(self, other: Self) -> Self;
 
-    /// C ← keep·C + scale·A·B for matrices given by base pointer and (row, column) strides; `keep = false`
-    /// never reads C.
-    ///
-    /// # Safety
-    /// All elements `(i, j)` of A `[m, k]`, B `[k, n]` and C `[m, n]` must lie in memory valid for reads (A, B)
-    /// and writes (C), and C must overlap neither A nor B. [`gemm`](super::gemm::gemm) checks this.
+    /// The micro-kernel of the level in use.
     #[doc(hidden)]
-    #[allow(clippy::too_many_arguments)]
-    unsafe fn gemm_raw(
-        dims: [usize; 3],
-        c: (*mut Self, isize, isize),
-        keep: bool,
-        a: (*const Self, isize, isize),
-        b: (*const Self, isize, isize),
-        scale: Self,
-    );
-}
-
-macro_rules! gemm_raw {
-    ($function:path) => {
-        unsafe fn gemm_raw(
-            [m, n, k]: [usize; 3],
-            (c, c_row, c_col): (*mut Self, isize, isize),
-            keep: bool,
-            (a, a_row, a_col): (*const Self, isize, isize),
-            (b, b_row, b_col): (*const Self, isize, isize),
-            scale: Self,
-        ) {
-            let kernel = $function();
-            let serial = gemm_common::Parallelism::None;
-            // SAFETY: the caller vouches for the three matrices.
-            unsafe {
-                // The micro-kernels write columns: a row-major product is computed as its transpose.
-                if c_col < c_row {
-                    kernel(
-                        n, m, k, c, c_row, c_col, keep, b, b_row, b_col, a, a_row, a_col, 1.0, scale, false,
-                        false, false, serial,
-                    )
-                } else {
-                    kernel(
-                        m, n, k, c, c_col, c_row, keep, a, a_col, a_row, b, b_col, b_row, 1.0, scale, false,
-                        false, false, serial,
-                    )
-                }
-            }
-        }
-    };
+    fn kernel() -> Kernel<Self>;
 }
 
 impl Scalar for f32 {
@@ -118,7 +78,10 @@ impl Scalar for f32 {
     fn max(self, other: Self) -> Self {
         if self > other { self } else { other }
     }
-    gemm_raw!(gemm_f32::gemm::f32::get_gemm_fn);
+    #[inline]
+    fn kernel() -> Kernel<Self> {
+        Self::at_level(level())
+    }
 }
 
 impl Scalar for f64 {
@@ -149,7 +112,10 @@ impl Scalar for f64 {
     fn max(self, other: Self) -> Self {
         if self > other { self } else { other }
     }
-    gemm_raw!(gemm_f64::gemm::f64::get_gemm_fn);
+    #[inline]
+    fn kernel() -> Kernel<Self> {
+        Self::at_level(level())
+    }
 }
 
 /// e^x without branches, so that a loop over it becomes vector code (libm's is a call an element).

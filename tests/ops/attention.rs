@@ -3,13 +3,20 @@
 
 use proptest::prelude::*;
 use setrank::ops::Scalar;
-use setrank::ops::attention::{self, Attention, Heads, QkvGradients, Rows, RowsMut};
+use setrank::ops::attention::{self, Attention, Heads, QkvGradients, Rows};
 use setrank::ops::dropout::Dropout;
+use setrank::ops::scratch::PerThread;
 
 use super::{assert_close, cast, check, dot, normals};
 
 const HEADS: Heads = Heads { count: 2, width: 3 };
 const HIDDEN: usize = 6;
+
+fn threads() -> PerThread {
+    let mut threads = PerThread::default();
+    threads.prepare();
+    threads
+}
 
 /// Sets of queries and keys, and everything that attention is computed from.
 struct Case {
@@ -62,7 +69,7 @@ impl Case {
         let (q, kv) = (cast(q), cast(kv));
         let (mut out, mut lse) =
             (vec![T::ZERO; self.rows() * HIDDEN], vec![T::ZERO; self.rows() * HEADS.count]);
-        attention::forward(&mut out, &mut lse, &self.attention(&q, &kv));
+        attention::forward(&mut out, Some(&mut lse), &self.attention(&q, &kv), &threads());
         (out, lse)
     }
 
@@ -86,7 +93,7 @@ impl Case {
                     let total: f64 = logits.iter().map(|l| l.exp()).sum();
                     let mut weights: Vec<f64> = logits.iter().map(|l| l.exp() / total).collect();
                     if let Some(dropout) = self.dropout {
-                        dropout.apply(&mut weights, set, head, local);
+                        dropout.apply(&mut weights, 0, [set, head, local]);
                     }
                     for (key, weight) in keys.clone().zip(weights) {
                         let v = &self.kv[key * 2 * HIDDEN + HIDDEN..][columns.clone()];
@@ -104,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn matches_plain_loops(
-        keys in prop::collection::vec(1usize..150, 1..5),
+        keys in prop::collection::vec(prop_oneof![1usize..150, 500usize..1100], 1..4),
         kind in 0usize..3,
         dropout in prop_oneof![Just(0.0), Just(0.4)],
         seed in 0u64..99,
@@ -124,6 +131,7 @@ proptest! {
 fn gradients() {
     for (queries, keys, shared) in [
         (&[1, 3, 70][..], &[1, 3, 70][..], false),
+        (&[3], &[700], false),
         (&[2, 2, 2], &[1, 4, 3], true),
         (&[1, 4, 3], &[2, 2, 2], false),
     ] {
@@ -133,13 +141,15 @@ fn gradients() {
             let (out, lse) = case.run::<f64>(&case.q, &case.kv);
             // What is there before must not matter.
             let (mut dq, mut dkv) = (vec![f64::NAN; out.len()], vec![f64::NAN; case.kv.len()]);
-            let gradients = QkvGradients {
-                q: RowsMut { data: &mut dq, stride: HIDDEN },
-                kv: RowsMut { data: &mut dkv, stride: 2 * HIDDEN },
-                k_column: 0,
-                v_column: HIDDEN,
-            };
-            attention::backward(gradients, &d_out, &out, &lse, &case.attention(&case.q, &case.kv));
+            let gradients = QkvGradients::Apart { q: &mut dq, kv: &mut dkv };
+            attention::backward(
+                gradients,
+                &d_out,
+                &out,
+                &lse,
+                &case.attention(&case.q, &case.kv),
+                &threads(),
+            );
             if shared {
                 let sets = dq.chunks(case.q.len()).map(<[f64]>::to_vec);
                 dq = sets.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect()).unwrap();

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use setrank::ops::Scalar;
-use setrank::ops::gemm::Write;
-use setrank::ops::linear::{self, Activation, WeightGradients, Weights};
+use setrank::ops::gemm::{Aligned, Write};
+use setrank::ops::linear::{self, Activation, WeightGradients, WeightJob, Weights};
+use setrank::ops::scratch::PerThread;
 
 use super::{assert_close, cast, check, dot, normals};
 
@@ -22,7 +23,13 @@ fn plain(x: &[f64], weight: &[f64], bias: &[f64], activation: Activation) -> Vec
 fn run<T: Scalar>(x: &[f64], weight: &[f64], bias: &[f64], activation: Activation) -> Vec<T> {
     let (x, weight, bias) = (cast(x), cast(weight), cast(bias));
     let mut y = vec![T::ONE; x.len() / (weight.len() / bias.len()) * bias.len()];
-    linear::forward(&mut y, &x, Weights { weight: &weight, bias: &bias }, activation);
+    linear::forward(
+        &mut y,
+        &x,
+        Weights { weight: &weight, bias: &bias },
+        activation,
+        &mut Aligned::default(),
+    );
     y
 }
 
@@ -42,7 +49,7 @@ proptest! {
 
 #[test]
 fn gradients() {
-    for (rows, inputs, outputs) in [(1, 3, 2), (5, 4, 3), (130, 2, 3)] {
+    for (rows, inputs, outputs) in [(1, 3, 2), (5, 4, 3), (130, 2, 3), (600, 3, 2)] {
         let (x, weight, bias) =
             (normals(rows * inputs, 1), normals(outputs * inputs, 2), normals(outputs, 3));
         let dy = normals(rows * outputs, 4);
@@ -52,14 +59,17 @@ fn gradients() {
         // `Add` adds to what is there, `Set` does not look at it.
         for (write, before) in [(Write::Set, f64::NAN), (Write::Add, 2.0)] {
             let mut dx = vec![before; x.len()];
-            linear::backward_input(&mut dx, write, &dy, Weights { weight: &weight, bias: &bias });
+            let layer = Weights { weight: &weight[..], bias: &bias };
+            linear::backward_input(&mut dx, write, &dy, layer, &mut Aligned::default());
             let added = if write == Write::Add { 2.0 } else { 0.0 };
             dx.iter_mut().for_each(|d| *d -= added);
             check("dx", &x, &dx, |x| loss(x, &weight, &bias));
         }
         let (mut d_weight, mut d_bias) = (vec![1.0; weight.len()], vec![1.0; bias.len()]);
         let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
-        linear::backward_weights(gradients, &dy, &x);
+        let mut threads = PerThread::default();
+        threads.prepare();
+        linear::backward_weights([WeightJob { gradients, dy: &dy, x: &x }], &threads);
         d_weight.iter_mut().chain(&mut d_bias).for_each(|d| *d -= 1.0);
         check("dW", &weight, &d_weight, |weight| loss(&x, weight, &bias));
         check("db", &bias, &d_bias, |bias| loss(&x, &weight, bias));

@@ -1,18 +1,35 @@
 //! The rbf input.
 
-use setrank::ops::linear::{WeightGradients, Weights};
-use setrank::ops::{Scalar, rbf};
+use setrank::ops::Scalar;
+use setrank::ops::gemm::Aligned;
+use setrank::ops::linear::{Activation, WeightGradients, Weights};
+use setrank::ops::rbf::{self, Rbf};
+use setrank::ops::scratch::PerThread;
 
 use super::{assert_close, cast, check, dot, normals};
 
-/// More columns than one tile of the activations.
-const SHAPE: rbf::Shape = rbf::Shape { features: 5, centers: 150 };
+#[derive(Clone, Copy)]
+struct Shape {
+    features: usize,
+    centers: usize,
+}
 
-fn run<T: Scalar>(x: &[f64], centers: &[f64], weight: &[f64], bias: &[f64], shape: rbf::Shape) -> Vec<T> {
+/// More columns than one tile of the activations.
+const SHAPE: Shape = Shape { features: 5, centers: 150 };
+
+fn threads() -> PerThread {
+    let mut threads = PerThread::default();
+    threads.prepare();
+    threads
+}
+
+fn run<T: Scalar>(x: &[f64], centers: &[f64], weight: &[f64], bias: &[f64], shape: Shape) -> Vec<T> {
     let (weight, bias) = (cast::<T>(weight), cast::<T>(bias));
     let mut y = vec![T::ZERO; x.len() / shape.features * bias.len()];
+    let (x, centers) = (cast::<T>(x), cast::<T>(centers));
     let layer = Weights { weight: &weight, bias: &bias };
-    rbf::forward(&mut y, &cast::<T>(x), &cast::<T>(centers), layer, shape);
+    let rbf = Rbf { centers: &centers, layer, features: shape.features };
+    rbf::forward(&mut y, &x, &rbf, Activation::Identity, &mut Aligned::default(), &threads());
     y
 }
 
@@ -38,7 +55,7 @@ fn matches_plain_loops() {
 
 #[test]
 fn gradients() {
-    let (shape, outputs, rows) = (rbf::Shape { features: 2, centers: 4 }, 3, 5);
+    let (shape, outputs, rows) = (Shape { features: 2, centers: 4 }, 3, 5);
     let width = shape.features * shape.centers;
     // Centres near the features: far from them every derivative is 0.
     let x: Vec<f64> = normals(rows * shape.features, 1).iter().map(|x| 0.5 + 0.1 * x).collect();
@@ -46,15 +63,10 @@ fn gradients() {
     let (weight, bias, dy) = (normals(outputs * width, 3), normals(outputs, 4), normals(rows * outputs, 5));
     let (mut d_weight, mut d_bias, mut d_centers) =
         (vec![1.0; weight.len()], vec![1.0; outputs], vec![1.0; width]);
-    rbf::backward(
-        WeightGradients { weight: &mut d_weight, bias: &mut d_bias },
-        &mut d_centers,
-        &dy,
-        &x,
-        &centers,
-        Weights { weight: &weight, bias: &bias },
-        shape,
-    );
+    let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
+    let layer = Weights { weight: &weight, bias: &bias };
+    let rbf = Rbf { centers: &centers, layer, features: shape.features };
+    rbf::backward(gradients, &mut d_centers, &dy, &x, &rbf, &threads());
     d_weight.iter_mut().chain(&mut d_bias).chain(&mut d_centers).for_each(|d| *d -= 1.0);
     let loss = |centers: &[f64], weight: &[f64], bias: &[f64]| {
         dot(&run::<f64>(&x, centers, weight, bias, shape), &dy)
