@@ -32,6 +32,9 @@ pub struct Args {
     /// Sets of the batch [default: 32, or all of the file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
     sets: Option<u32>,
+    /// Print the sizes, one a line, and measure nothing
+    #[arg(long, help_heading = "Batch")]
+    print_sizes: bool,
     /// Features of a document
     #[arg(long, value_name = "N", default_value_t = 220, help_heading = "Batch")]
     features: usize,
@@ -60,6 +63,9 @@ pub struct Args {
     /// Input layer
     #[arg(long, default_value = "linear", help_heading = "Model")]
     input: Input,
+    /// Centres a feature of the rbf input K
+    #[arg(long, value_name = "K", default_value_t = 100, help_heading = "Model")]
+    rbf_centers: usize,
 
     /// Steps that are timed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
@@ -86,9 +92,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let plan = plan(&args)?;
+    let mut out = std::io::stdout().lock();
+    if args.print_sizes {
+        for size in &plan.sizes {
+            writeln!(out, "{size}")?;
+        }
+        return Ok(out.flush()?);
+    }
     args.compute.set_up()?;
     let report = plan.run()?;
-    let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
@@ -109,6 +121,7 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         encoder: args.encoder,
         num_inducing: args.inducing,
         input: args.input,
+        rbf_centers: args.rbf_centers,
         ..ModelConfig::default()
     };
     if args.input == Input::Rbf {
