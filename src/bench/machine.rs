@@ -28,9 +28,16 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The most memory that this process has held at once, in bytes; `None` where the system does not tell.
+/// The most memory that this process has held at once since it began or [`restart_peak_rss`] was called, in bytes;
+/// `None` where the system does not tell.
 pub fn peak_rss() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")
+}
+
+/// Makes [`peak_rss`] begin anew from what the process holds now. Where the system cannot, the peak stays that of the
+/// whole process, which is no less.
+pub fn restart_peak_rss() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Memory that can still be had without swapping, in bytes; `None` where the system does not tell.
@@ -51,9 +58,12 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_bytes() {
-        let filled = vec![1u8; 64 << 20];
+        let filled = std::hint::black_box(vec![1u8; 64 << 20]);
         let peak = peak_rss().unwrap();
         assert!(peak >= filled.len() as u64 && peak < 1 << 45, "{peak}");
+        drop(filled);
+        restart_peak_rss();
+        assert!(peak_rss().unwrap() <= peak);
         assert!(available_memory().unwrap() > 1 << 20);
         assert!(!cpu_name().is_empty() && cores() > 0);
     }

@@ -6,12 +6,15 @@
 //! process, memory, and allocations.
 
 pub mod allocations;
+pub mod chart;
 pub mod machine;
 pub mod peak;
 pub mod plan;
 pub mod report;
 pub mod sizes;
+pub mod sweep;
 
 pub use plan::{Mode, Plan};
 pub use report::Report;
 pub use sizes::SizeSource;
+pub use sweep::{Growth, Sweep};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::report::Report;
-use super::{allocations, machine, peak};
+use super::{allocations, machine};
 use crate::config::{Input, ModelConfig};
 use crate::data::batch::Batch;
 use crate::model::flops;
@@ -55,8 +55,6 @@ pub struct Plan {
     pub steps: usize,
     /// Steps before, in which buffers grow and caches fill; at least 1.
     pub warmup: usize,
-    /// Side of the product of matrices that the peak is measured on; 0 leaves it out.
-    pub peak_side: usize,
 }
 
 impl Plan {
@@ -104,17 +102,16 @@ impl Plan {
         }
         let model = SetRank::new(self.config.clone())?;
         self.check_memory(machine::available_memory(), model.layout().len())?;
+        machine::restart_peak_rss();
         let batch = self.batch();
         let parameters = model.layout().init(self.seed);
         let (mut seconds, allocations) = match self.mode {
             Mode::Train => self.train(model, parameters, &batch)?,
             Mode::Infer => self.infer(&model, &parameters, &batch)?,
         };
-        // Before the product for the peak, which takes memory of its own.
         let peak_rss_bytes = machine::peak_rss();
-        let peak_gflops = (self.peak_side > 0).then(|| peak::gflops(self.peak_side));
         seconds.sort_unstable_by(f64::total_cmp);
-        Ok(Report::new(self, &seconds, allocations, peak_rss_bytes, peak_gflops))
+        Ok(Report::new(self, &seconds, allocations, peak_rss_bytes))
     }
 
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {
@@ -221,22 +218,22 @@ mod tests {
             encoder: Encoder::Imsab,
             ..ModelConfig::default()
         };
-        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1, peak_side: 16 }
+        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1 }
     }
 
     #[test]
     fn a_report_adds_up() {
         for mode in [Mode::Train, Mode::Infer] {
             let report = plan(mode).run().unwrap();
+            assert!(report.peak_gflops.is_none() && report.share.is_none());
+            let report = report.with_peak(Some(10.0));
             assert_eq!((report.docs, report.sets), (9, 3));
             assert!(0.0 < report.min_s && report.min_s <= report.median_s);
             let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
             assert!(close(report.docs_per_s * report.median_s, 9.0));
             assert!(close(report.gflops, report.flops_per_doc * report.docs_per_s / 1e9));
-            assert!(close(report.share.unwrap(), report.gflops / report.peak_gflops.unwrap()));
+            assert!(close(report.share.unwrap(), report.gflops / 10.0) && report.peak_gflops == Some(10.0));
         }
-        let without = Plan { peak_side: 0, ..plan(Mode::Infer) }.run().unwrap();
-        assert!(without.peak_gflops.is_none() && without.share.is_none());
     }
 
     #[test]

@@ -23,12 +23,11 @@ pub struct Report {
     pub flops_per_doc: f64,
     /// 10⁹ operations a second, in a step of median length.
     pub gflops: f64,
-    /// The same of a large product of matrices in this process.
+    /// The same of a large product of matrices in this process, where that was measured.
     pub peak_gflops: Option<f64>,
     /// `gflops / peak_gflops`.
     pub share: Option<f64>,
-    /// The most memory that the process has held, the product for the peak aside; absent where the system does not
-    /// tell.
+    /// The most memory that the process held while this was measured; absent where the system does not tell.
     pub peak_rss_bytes: Option<u64>,
     /// Allocations a timed step; absent where the program does not count them.
     pub allocations_per_step: Option<f64>,
@@ -55,7 +54,6 @@ impl Report {
         seconds: &[f64],
         allocations_per_step: Option<f64>,
         peak_rss_bytes: Option<u64>,
-        peak_gflops: Option<f64>,
     ) -> Self {
         let docs: usize = plan.sizes.iter().sum();
         let median_s = median(seconds);
@@ -67,8 +65,8 @@ impl Report {
             min_s: seconds[0],
             flops_per_doc: plan.flops() / docs as f64,
             gflops,
-            peak_gflops,
-            share: peak_gflops.map(|peak| gflops / peak),
+            peak_gflops: None,
+            share: None,
             peak_rss_bytes,
             allocations_per_step,
             mode: plan.mode,
@@ -80,9 +78,22 @@ impl Report {
             isa: machine::isa(),
         }
     }
+
+    /// The encoder as flags and files write it.
+    pub fn encoder_name(&self) -> &'static str {
+        match self.encoder {
+            Encoder::Msab => "msab",
+            Encoder::Imsab => "imsab",
+        }
+    }
+
+    /// The same beside what a large product of matrices reaches, in 10⁹ operations a second, where that was measured.
+    pub fn with_peak(self, peak_gflops: Option<f64>) -> Self {
+        Report { peak_gflops, share: peak_gflops.map(|peak| self.gflops / peak), ..self }
+    }
 }
 
-/// Of ascending numbers.
+/// Of ascending numbers, at least one.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { 0.5 * (sorted[middle - 1] + sorted[middle]) }
@@ -94,10 +105,6 @@ impl fmt::Display for Report {
         let what = match self.mode {
             Mode::Train => "training step",
             Mode::Infer => "scoring pass",
-        };
-        let encoder = match self.encoder {
-            Encoder::Msab => "msab",
-            Encoder::Imsab => "imsab",
         };
         let unknown = || "unknown on this system".to_owned();
         let peak = match (self.peak_gflops, self.share) {
@@ -112,7 +119,7 @@ impl fmt::Display for Report {
         let allocations =
             self.allocations_per_step.map_or_else(|| "not counted".to_owned(), |n| n.to_string());
         let rows = [
-            ("model", format!("{encoder}, {what}")),
+            ("model", format!("{}, {what}", self.encoder_name())),
             ("batch", format!("{} sets, {} documents", self.sets, self.docs)),
             ("machine", format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads)),
             ("documents", format!("{:.0} a second", self.docs_per_s)),

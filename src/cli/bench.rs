@@ -1,12 +1,14 @@
 //! `setrank bench`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-use setrank::bench::{Mode, Plan, SizeSource, machine, peak};
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, machine, peak};
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
+use setrank::files::write_atomically;
 
 use super::compute::ComputeArgs;
 
@@ -80,6 +82,19 @@ pub struct Args {
     #[arg(long, help_heading = "Measuring")]
     json: bool,
 
+    /// Measure both encoders while something grows
+    #[arg(
+        long,
+        value_name = "WHAT",
+        requires = "output",
+        conflicts_with = "json",
+        help_heading = "Measuring"
+    )]
+    sweep: Option<Sweep>,
+    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -memory.svg
+    #[arg(short, long, value_name = "DIR", requires = "sweep", help_heading = "Measuring")]
+    output: Option<PathBuf>,
+
     #[command(flatten)]
     compute: ComputeArgs,
 }
@@ -100,7 +115,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     args.compute.set_up()?;
-    let report = plan.run()?;
+    let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
+    if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
+        return grow(sweep, &plan, measure_peak, folder);
+    }
+    let report = plan.run()?.with_peak(measure_peak());
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
@@ -108,6 +127,36 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         write!(out, "{report}")?;
     }
     Ok(out.flush()?)
+}
+
+/// Measures along `sweep` and writes what it finds into `folder`.
+fn grow(
+    sweep: Sweep,
+    plan: &Plan,
+    measure_peak: impl FnOnce() -> Option<f64>,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    let growth = Growth::measure(sweep, plan, measure_peak(), |at, report| {
+        tell!("{} {at}: {} documents a second", report.encoder_name(), report.docs_per_s.round());
+    })?;
+    let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
+    let json = serde_json::to_string_pretty(&growth)? + "\n";
+    for (end, text) in [
+        (".json", json),
+        (".md", growth.markdown()),
+        ("-speed.svg", growth.speed().svg()?),
+        ("-memory.svg", growth.memory().svg()?),
+    ] {
+        write_atomically(&folder.join(format!("{stem}{end}")), |out| out.write_all(text.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// A value as its flag takes it.
+fn flag(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn plan(args: &Args) -> anyhow::Result<Plan> {
@@ -141,6 +190,5 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         seed: args.seed,
         steps: args.steps as usize,
         warmup: args.warmup as usize,
-        peak_side: args.peak_side as usize,
     })
 }

@@ -83,6 +83,24 @@ fn sizes_come_from_numbers_names_and_files() {
 }
 
 #[test]
+fn growth_is_written_as_data_tables_and_pictures() {
+    let folder = Folder::new();
+    let (out, err) =
+        folder.ok_with_stderr(&quick("infer --sweep documents --sizes 2 --sets 1 -o results/here"));
+    assert!(out.is_empty() && err.lines().count() == 10, "{err}");
+    let growth: Value = serde_json::from_str(&folder.text("results/here/infer-documents.json")).unwrap();
+    let places: Vec<u64> =
+        growth["points"].as_array().unwrap().iter().map(|point| point["at"].as_u64().unwrap()).collect();
+    assert_eq!(places, [2, 4, 8, 16, 32, 2, 4, 8, 16, 32]);
+    assert!(growth["points"][9]["report"]["share"].as_f64().unwrap() > 0.0);
+    contains(&folder.text("results/here/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
+    for picture in ["speed", "memory"] {
+        let svg = folder.text(&format!("results/here/infer-documents-{picture}.svg"));
+        contains(&svg, &["<svg", "Documents of a batch", "imsab"]);
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let folder = Folder::new();
     folder.file("sizes", "3\n1\n12\n");
@@ -103,6 +121,7 @@ fn what_cannot_be_measured_is_refused() {
         ("infer --features 0", &["num_features"]),
         ("infer --ffn 0", &["ffn_size"]),
         ("train --sizes 1048576 --sets 1048576", &["GiB are free"]),
+        ("train --sweep blocks -o sizes", &["sizes"]),
     ] {
         contains(&folder.fails(&format!("bench {arguments}")), parts);
     }
@@ -118,6 +137,9 @@ fn what_cannot_be_measured_is_refused() {
         ("train --warmup 0", "--warmup"),
         ("train --threads 0", "--threads"),
         ("train --sizes 4 --sizes-file sizes", "cannot be used with"),
+        ("train --sweep sizes", "--output"),
+        ("train -o results", "--sweep"),
+        ("train --sweep sizes -o results --json", "cannot be used with"),
     ] {
         let output = folder.run(&format!("bench {arguments}"));
         assert_eq!(output.status.code(), Some(2), "{arguments}");
