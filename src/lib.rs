@@ -7,6 +7,7 @@ compile_error!(
     "setrank's files are little-endian and mapped as they are: big-endian machines are not supported"
 );
 
+pub mod bench;
 pub mod config;
 pub mod data;
 pub mod error;

@@ -26,6 +26,8 @@ pub enum Stream {
     Randomization = 8,
     /// A random order of documents, as a baseline.
     RandomScores = 9,
+    /// Made-up batches and matrices of a benchmark.
+    Benchmark = 10,
 }
 
 /// Four 32-bit outputs for a 128-bit counter and a 64-bit key.

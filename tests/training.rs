@@ -79,7 +79,7 @@ fn train(
     let mut trainer = Trainer::new(config, set_rank, batcher, Some(valid), state).unwrap();
     let mut memory = Memory::default();
     let stop = trainer.run(folder, &mut memory, &AtomicBool::new(false)).unwrap();
-    (stop, memory, trainer.state().parameters.clone())
+    (stop, memory, trainer.learner().parameters().to_vec())
 }
 
 #[test]

@@ -12,6 +12,7 @@ macro_rules! tell {
     }};
 }
 
+mod bench;
 mod compare;
 mod compute;
 mod demo;
@@ -57,6 +58,8 @@ enum Command {
     Rank(rank::Args),
     /// Test whether two rankings differ
     Compare(compare::Args),
+    /// Measure how fast the model trains or scores on this machine
+    Bench(Box<bench::Args>),
     /// Make data, train, evaluate: the whole line in two minutes
     Demo(demo::Args),
 }
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => eval::run(args),
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::Demo(args) => demo::run(args),
     });
     match outcome {

@@ -13,6 +13,7 @@
 //! utility, which a scorer of sets can read off the mean.
 
 mod features;
+pub mod sizes;
 
 use std::io::Write;
 use std::path::Path;
@@ -25,6 +26,7 @@ use super::store;
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 use features::{Feature, Latents, TOPICS};
+use sizes::SizeDistribution;
 
 /// How the files of Istella write a missing value.
 const ISTELLA_MISSING: &str = "1.79769313486e+308";
@@ -92,16 +94,19 @@ impl Like {
     pub fn num_features(self) -> usize {
         self.profile().num_features
     }
+
+    /// How many documents its queries have.
+    pub fn sizes(self) -> SizeDistribution {
+        let profile = self.profile();
+        SizeDistribution::with_mean(profile.mean_documents, profile.size_spread, profile.max_documents)
+    }
 }
 
 /// Makes queries, each from its own sequence of random numbers.
 pub struct Generator {
     like: Like,
     seed: u64,
-    max_documents: usize,
-    size_spread: f64,
-    /// Mean of the logarithm of the number of documents.
-    log_size: f64,
+    sizes: SizeDistribution,
     /// Least utility of the grades 1..=4.
     thresholds: [f64; 4],
     features: Vec<Feature>,
@@ -126,9 +131,7 @@ impl Generator {
         Ok(Generator {
             like,
             seed,
-            max_documents: max_documents.unwrap_or(profile.max_documents),
-            size_spread: profile.size_spread,
-            log_size: log_size(&profile),
+            sizes: max_documents.map_or(like.sizes(), |max| like.sizes().cut_at(max)),
             thresholds: thresholds(&profile.grades, &mut shared),
             features: features::features(like, profile.num_features, &mut shared),
         })
@@ -137,8 +140,7 @@ impl Generator {
     /// Latent values and labels of the documents of query number `index`, and the numbers that follow.
     fn documents(&self, index: u64) -> (Vec<Latents>, Vec<f32>, Rng) {
         let mut rng = Rng::new(self.seed, Stream::Synth, index);
-        let size = (self.log_size + self.size_spread * rng.normal()).exp().round();
-        let latents = draw_latents((size as usize).clamp(1, self.max_documents), &mut rng);
+        let latents = draw_latents(self.sizes.draw(&mut rng), &mut rng);
         let label = |document: &Latents| {
             let utility = utility(document.quality, document.agreement, document.query[0], rng.normal());
             self.thresholds.iter().filter(|&&threshold| utility >= threshold).count() as f32
@@ -273,25 +275,6 @@ fn draw_latents(n: usize, rng: &mut Rng) -> Vec<Latents> {
         document.agreement = agreement(squared_distance);
     }
     latents
-}
-
-/// The mean of ln n for which the cut-off log-normal sizes have the profile's mean, by bisection.
-fn log_size(profile: &Profile) -> f64 {
-    let mean_size = |log_size: f64| {
-        let nodes = (-500..=500).map(|i| f64::from(i) / 100.0);
-        let (sum, weight) = nodes.fold((0.0, 0.0), |(sum, weight), z| {
-            let density = (-0.5 * z * z).exp();
-            let size = (log_size + profile.size_spread * z).exp().clamp(1.0, profile.max_documents as f64);
-            (sum + density * size, weight + density)
-        });
-        sum / weight
-    };
-    let (mut low, mut high) = (0.0, 2.0 * (profile.max_documents as f64).ln());
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if mean_size(middle) < profile.mean_documents { low = middle } else { high = middle }
-    }
-    low
 }
 
 /// The least utility of the grades 1..=4, so that each grade has its share.

@@ -2,8 +2,10 @@
 
 pub mod block;
 pub mod embedding;
+pub mod flops;
 pub mod layout;
 pub mod mab;
+pub mod memory;
 pub mod scorer;
 pub mod setrank;
 

@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod learner;
 pub mod log;
 pub mod optimizer;
 pub mod state;
@@ -9,4 +10,5 @@ pub mod trainer;
 
 pub use checkpoint::Checkpoint;
 pub use config::TrainConfig;
+pub use learner::Learner;
 pub use trainer::Trainer;

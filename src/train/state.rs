@@ -68,19 +68,6 @@ impl State {
         State { parameters, adam, progress: Progress { data, config, ..Progress::default() } }
     }
 
-    /// Writes the state into `folder`.
-    pub fn save(&self, folder: &Path) -> Result<()> {
-        let len = vec![self.parameters.len()];
-        let tensors = [
-            ("parameters", &self.parameters),
-            ("adam.first", &self.adam.first),
-            ("adam.second", &self.adam.second),
-        ]
-        .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
-        let progress = serde_json::to_value(&self.progress).expect("plain data");
-        write_tensors(&folder.join(STATE), tensors.into_iter(), progress)
-    }
-
     /// Reads the state of a model of `len` parameter values from `folder`.
     pub fn load(folder: &Path, len: usize) -> Result<Self> {
         let path = folder.join(STATE);
@@ -99,6 +86,15 @@ impl State {
             progress,
         })
     }
+}
+
+/// Writes the state of a run into `folder`.
+pub fn save(folder: &Path, parameters: &[f32], adam: &Adam, progress: &Progress) -> Result<()> {
+    let len = vec![parameters.len()];
+    let tensors = [("parameters", parameters), ("adam.first", &adam.first), ("adam.second", &adam.second)]
+        .map(|(name, values)| (name.to_owned(), len.clone(), values));
+    let progress = serde_json::to_value(progress).expect("plain data");
+    write_tensors(&folder.join(STATE), tensors.into_iter(), progress)
 }
 
 /// A checksum of everything that training reads of a data set.

@@ -6,14 +6,13 @@ use std::time::Instant;
 
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
-use super::optimizer::global_norm;
-use super::state::{Best, State};
+use super::learner::{Learner, Objective};
+use super::state::{self, Best, Progress, State};
 use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
 use crate::eval::{Conventions, Metric, evaluate};
 use crate::model::scorer;
-use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
-use crate::ops::loss::Loss;
+use crate::model::setrank::{SetRank, TrainingStep};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
@@ -84,12 +83,10 @@ pub trait Observer {
 /// A training run.
 pub struct Trainer<'a> {
     config: &'a TrainConfig,
-    model: SetRank,
+    learner: Learner,
     train: Batcher<'a>,
     valid: Option<Batcher<'a>>,
-    state: State,
-    gradients: Vec<f32>,
-    workspace: Workspace<f32>,
+    progress: Progress,
     batch: Batch,
 }
 
@@ -124,23 +121,15 @@ impl<'a> Trainer<'a> {
                  or --max-seconds",
             ));
         }
-        let progress = &state.progress;
+        let State { parameters, adam, progress } = state;
         let steps_per_epoch =
             train.sets().len().div_ceil(config.batch_sets.saturating_mul(config.accumulate));
         if progress.step_in_epoch >= steps_per_epoch as u64 || !progress.loss_sum.is_finite() {
             return Err(Error::data("the state of the run does not fit its data: it cannot be resumed"));
         }
-        let gradients = vec![0.0; model.layout().len()];
-        let trainer = Trainer {
-            config,
-            model,
-            train,
-            valid,
-            state,
-            gradients,
-            workspace: Workspace::default(),
-            batch: Batch::default(),
-        };
+        let objective = Objective { loss: config.loss, clip: config.clip, adam: config.adam() };
+        let learner = Learner::new(model, parameters, adam, objective);
+        let trainer = Trainer { config, learner, train, valid, progress, batch: Batch::default() };
         if let Some(valid) = &trainer.valid {
             // Labels that the metric has no value for are to be found now, not after an epoch.
             let scores = vec![0.0f32; valid.data().num_documents()];
@@ -193,13 +182,18 @@ impl<'a> Trainer<'a> {
     }
 
     /// How far the run is.
-    pub fn state(&self) -> &State {
-        &self.state
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
-    /// The model.
-    pub fn model(&self) -> &SetRank {
-        &self.model
+    /// The model and its parameters.
+    pub fn learner(&self) -> &Learner {
+        &self.learner
+    }
+
+    /// Steps taken.
+    fn steps(&self) -> u64 {
+        self.learner.adam().step
     }
 
     fn sets_per_step(&self) -> usize {
@@ -220,19 +214,19 @@ impl<'a> Trainer<'a> {
                 break stop;
             }
             let order = self.epoch_order();
-            let first = self.state.progress.step_in_epoch as usize * self.sets_per_step();
+            let first = self.progress.step_in_epoch as usize * self.sets_per_step();
             let mut ended = None;
             for queries in order[first.min(order.len())..].chunks(self.sets_per_step()) {
                 let report = self.step(queries)?;
                 observer.step(&report)?;
-                let epoch_done = self.state.progress.step_in_epoch == self.steps_per_epoch();
+                let epoch_done = self.progress.step_in_epoch == self.steps_per_epoch();
                 let validate = match self.config.valid_every {
                     0 => epoch_done,
-                    every => self.state.adam.step.is_multiple_of(every),
+                    every => self.steps().is_multiple_of(every),
                 };
                 if epoch_done {
-                    self.state.progress.epoch += 1;
-                    self.state.progress.step_in_epoch = 0;
+                    self.progress.epoch += 1;
+                    self.progress.step_in_epoch = 0;
                 }
                 if validate {
                     self.validate(report.epoch, folder, observer)?;
@@ -255,14 +249,14 @@ impl<'a> Trainer<'a> {
             }
         };
         // Where nothing has been selected the last model is kept.
-        if self.state.progress.best.is_none() || self.valid.is_none() {
+        if self.progress.best.is_none() || self.valid.is_none() {
             self.save_model(folder)?;
         }
-        if self.state.progress.best.is_none()
+        if self.progress.best.is_none()
             && let (Some(valid), Stop::Epochs | Stop::Steps) = (&self.valid, stop)
         {
             // Told, but not kept in the state: a run that goes on is to be as if it had never stopped.
-            let progress = &self.state.progress;
+            let progress = &self.progress;
             observer.validation(&ValidationReport {
                 step: progress.step,
                 epoch: progress.epoch + u64::from(progress.step_in_epoch > 0),
@@ -271,15 +265,15 @@ impl<'a> Trainer<'a> {
                 is_best: true,
             })?;
         }
-        self.state.save(folder)?;
+        self.save_state(folder)?;
         Ok(stop)
     }
 
     fn finished(&self) -> Option<Stop> {
-        let progress = &self.state.progress;
+        let progress = &self.progress;
         if self.config.epochs > 0 && progress.epoch >= self.config.epochs {
             Some(Stop::Epochs)
-        } else if self.config.max_steps > 0 && self.state.adam.step >= self.config.max_steps {
+        } else if self.config.max_steps > 0 && self.steps() >= self.config.max_steps {
             Some(Stop::Steps)
         } else if self.config.patience > 0 && progress.validations_since_best >= self.config.patience {
             Some(Stop::Patience)
@@ -291,32 +285,25 @@ impl<'a> Trainer<'a> {
     /// The queries of the current epoch in their random order.
     fn epoch_order(&self) -> Vec<usize> {
         let mut order = self.train.sets().to_vec();
-        Rng::new(self.config.seed, Stream::QueryOrder, self.state.progress.epoch).shuffle(&mut order);
+        Rng::new(self.config.seed, Stream::QueryOrder, self.progress.epoch).shuffle(&mut order);
         order
     }
 
     /// One step on the mean loss of `queries`, in batches whose gradients are added up.
     fn step(&mut self, queries: &[usize]) -> Result<StepReport> {
-        let step = self.state.adam.step;
-        let epoch = self.state.progress.epoch;
-        self.gradients.fill(0.0);
+        let step = self.steps();
+        let epoch = self.progress.epoch;
+        self.learner.begin();
         let mut loss_sum = 0.0;
         let mut documents = 0;
         for (part, queries_of_batch) in queries.chunks(self.config.batch_sets).enumerate() {
             let shuffle = Shuffle { seed: self.config.seed, epoch };
             self.train.fill(&mut self.batch, queries_of_batch, Some(shuffle));
             documents += self.batch.rows.len();
-            let inputs = Inputs {
-                features: &self.batch.features,
-                offsets: &self.batch.offsets,
-                ordinals: &self.batch.ordinals,
-            };
             // Every batch of a step draws its own dropout.
             let number = step.wrapping_mul(self.config.accumulate as u64).wrapping_add(part as u64);
-            let training = Some(TrainingStep { seed: self.config.seed, step: number });
-            let parameters = &self.state.parameters;
-            self.model.forward(&mut self.workspace, parameters, inputs, Keep::ForBackward, training);
-            let (losses, mut d_scores) = losses(self.config.loss, self.workspace.scores(), &self.batch);
+            let training = TrainingStep { seed: self.config.seed, step: number };
+            let losses = self.learner.accumulate(&self.batch, queries.len(), training);
             if let Some(set) = losses.iter().position(|loss| !loss.is_finite()) {
                 let query = self.train.data().query(self.batch.queries[set]);
                 return Err(Error::NonFinite(format!(
@@ -328,17 +315,10 @@ impl<'a> Trainer<'a> {
                 )));
             }
             loss_sum += losses.iter().sum::<f64>();
-            d_scores.iter_mut().for_each(|d| *d /= queries.len() as f32);
-            self.model.backward(
-                &mut self.workspace,
-                parameters,
-                &mut self.gradients,
-                inputs,
-                &d_scores,
-                training,
-            );
         }
-        let gradient_norm = global_norm(&self.gradients);
+        let total = self.total_steps().unwrap_or(u64::MAX);
+        let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
+        let gradient_norm = self.learner.finish(lr);
         if !gradient_norm.is_finite() {
             let ids: Vec<&str> = queries.iter().take(3).map(|&q| self.train.data().query(q).id()).collect();
             return Err(Error::NonFinite(format!(
@@ -347,13 +327,8 @@ impl<'a> Trainer<'a> {
                 ids.join(", ")
             )));
         }
-        let clipped = self.config.clip > 0.0 && gradient_norm > self.config.clip;
-        let scale = if clipped { self.config.clip / gradient_norm } else { 1.0 };
-        let total = self.total_steps().unwrap_or(u64::MAX);
-        let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
-        let State { parameters, adam, progress } = &mut self.state;
-        adam.step(parameters, &self.gradients, scale as f32, lr as f32, self.config.adam());
-        progress.step = adam.step;
+        let progress = &mut self.progress;
+        progress.step = step + 1;
         progress.step_in_epoch += 1;
         progress.loss_sum += loss_sum;
         progress.loss_sets += queries.len() as u64;
@@ -373,8 +348,8 @@ impl<'a> Trainer<'a> {
             Some(valid) => Some(self.checked_validation(valid)?),
             None => None,
         };
-        let step = self.state.adam.step;
-        let progress = &mut self.state.progress;
+        let step = self.steps();
+        let progress = &mut self.progress;
         // Larger is better; without validation data every model replaces the last.
         let value = match (valid, self.config.select) {
             (Some(valid), Select::Metric(_)) => valid.metric,
@@ -394,7 +369,7 @@ impl<'a> Trainer<'a> {
         if is_best {
             self.save_model(folder)?;
         }
-        self.state.save(folder)?;
+        self.save_state(folder)?;
         observer.validation(&ValidationReport { step, epoch, train_loss, valid, is_best })
     }
 
@@ -403,7 +378,7 @@ impl<'a> Trainer<'a> {
         self.validation(valid).map_err(|error| match error {
             Error::NonFinite(what) => Error::NonFinite(format!(
                 "validation after step {}: {what}; try a lower --lr or a smaller --clip",
-                self.state.adam.step
+                self.steps()
             )),
             other => other,
         })
@@ -412,7 +387,7 @@ impl<'a> Trainer<'a> {
     /// Loss and metric of the current model on `valid`.
     fn validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
         let data = valid.data();
-        let scores = scorer::score(&self.model, &self.state.parameters, valid, |_| {})?;
+        let scores = scorer::score(self.learner.model(), self.learner.parameters(), valid, |_| {})?;
         let labels = data.labels().unwrap_or(&[]);
         let mut loss_sum = 0.0;
         for query in data.queries() {
@@ -426,16 +401,20 @@ impl<'a> Trainer<'a> {
         Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
     }
 
+    fn save_state(&self, folder: &Path) -> Result<()> {
+        state::save(folder, self.learner.parameters(), self.learner.adam(), &self.progress)
+    }
+
     fn save_model(&self, folder: &Path) -> Result<()> {
-        let mut config = self.model.config().clone();
+        let mut config = self.learner.model().config().clone();
         config.training = self.record();
         let model = SetRank::new(config)?;
-        Checkpoint { model, parameters: self.state.parameters.clone() }.save(folder)
+        Checkpoint { model, parameters: self.learner.parameters().to_vec() }.save(folder)
     }
 
     /// The record of the training in the model's configuration.
     fn record(&self) -> serde_json::Map<String, serde_json::Value> {
-        let best = self.state.progress.best;
+        let best = self.progress.best;
         let mut record = serde_json::json!({
             "setrank": env!("CARGO_PKG_VERSION"),
             "preset": self.config.preset,
@@ -444,8 +423,8 @@ impl<'a> Trainer<'a> {
             "queries": self.train.data().num_queries(),
             "documents": self.train.data().num_documents(),
             "init_feature": self.config.init_feature,
-            "step": self.state.adam.step,
-            "epoch": best.map_or(self.state.progress.epoch, |best| best.epoch),
+            "step": self.steps(),
+            "epoch": best.map_or(self.progress.epoch, |best| best.epoch),
         });
         if let (Some(best), Some(_)) = (best, &self.valid) {
             let value = if self.config.select == Select::Loss { -best.value } else { best.value };
@@ -456,19 +435,4 @@ impl<'a> Trainer<'a> {
             _ => unreachable!("an object"),
         }
     }
-}
-
-/// Loss of each set, and the gradient of their sum by the scores.
-fn losses(loss: Loss, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
-    let scores: Vec<f64> = scores.iter().map(|&score| f64::from(score)).collect();
-    let mut gradient = vec![0.0; scores.len()];
-    let losses = batch
-        .offsets
-        .windows(2)
-        .map(|set| {
-            let rows = set[0]..set[1];
-            loss.of_set(&scores[rows.clone()], &batch.labels[rows.clone()], &mut gradient[rows])
-        })
-        .collect();
-    (losses, gradient.into_iter().map(|d| d as f32).collect())
 }

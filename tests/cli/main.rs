@@ -1,5 +1,6 @@
 //! The commands, as a person calls them: one file a command or family.
 
+mod bench;
 mod common;
 mod eval;
 mod import;

@@ -33,7 +33,7 @@ mod collect;
 mod layout;
 mod line;
 mod render;
-mod sizes;
+pub mod sizes;
 
 use std::path::{Path, PathBuf};
 

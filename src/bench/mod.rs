@@ -1,0 +1,20 @@
+//! Measuring how fast the model trains and scores on this machine: `setrank bench`.
+//!
+//! A [`Plan`] says what is measured; [`run`](Plan::run) makes one batch up and takes the same step on it again and
+//! again: for training the step of the trainer, for scoring the forward pass of the scorer. The [`Report`] holds
+//! documents a second, operations a second, their share of what a large product of matrices reaches in the same
+//! process, memory, and allocations.
+
+pub mod allocations;
+pub mod chart;
+pub mod machine;
+pub mod peak;
+pub mod plan;
+pub mod report;
+pub mod sizes;
+pub mod sweep;
+
+pub use plan::{Mode, Plan};
+pub use report::Report;
+pub use sizes::SizeSource;
+pub use sweep::{Growth, Sweep};

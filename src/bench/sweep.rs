@@ -1,0 +1,220 @@
+//! How speed and memory grow with the size of a set, of a batch, of the model: the same benchmark along one axis, for
+//! both encoders.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::chart::{Chart, Line};
+use super::plan::{Mode, Plan};
+use super::report::Report;
+use crate::Result;
+use crate::config::Encoder;
+
+/// Documents of a set along [`Sweep::Sizes`].
+const SIZES: [usize; 10] = [10, 20, 40, 80, 120, 200, 360, 500, 1000, 2000];
+
+/// Documents of every batch along [`Sweep::Sizes`], about: a whole number of sets.
+const DOCUMENTS: usize = 4000;
+
+/// Largest batch along [`Sweep::Documents`], in copies of the plan's sets; the others are halves of it.
+const LARGEST_COPIES: usize = 16;
+
+/// Blocks along [`Sweep::Blocks`].
+const BLOCKS: [usize; 6] = [1, 2, 3, 4, 6, 12];
+
+/// What grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Sweep {
+    /// Documents of a set, 10 to 2000, about 4000 documents a batch.
+    Sizes,
+    /// Documents of a batch: 1, 2, 4, 8, 16 times the sets given.
+    Documents,
+    /// Blocks of the model, 1 to 12.
+    Blocks,
+}
+
+impl Sweep {
+    /// What is varied, for the axis of a picture.
+    pub fn axis(self) -> &'static str {
+        match self {
+            Sweep::Sizes => "Documents of a set",
+            Sweep::Documents => "Documents of a batch",
+            Sweep::Blocks => "Blocks",
+        }
+    }
+
+    /// The plans along the axis and their places on it, ascending; all else is as in `base`.
+    fn plans(self, base: &Plan) -> Vec<(usize, Plan)> {
+        let with_sizes = |sizes: Vec<usize>| Plan { sizes, ..base.clone() };
+        match self {
+            Sweep::Sizes => SIZES
+                .into_iter()
+                .map(|size| (size, with_sizes(vec![size; (DOCUMENTS + size / 2) / size])))
+                .collect(),
+            Sweep::Documents => (0..=LARGEST_COPIES.ilog2())
+                .map(|power| with_sizes(base.sizes.repeat(1 << power)))
+                .map(|plan| (plan.sizes.iter().sum(), plan))
+                .collect(),
+            Sweep::Blocks => BLOCKS
+                .into_iter()
+                .map(|blocks| {
+                    let mut plan = base.clone();
+                    plan.config.num_blocks = blocks;
+                    (blocks, plan)
+                })
+                .collect(),
+        }
+    }
+}
+
+/// One place on the axis.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// The place.
+    pub at: usize,
+    /// What was measured there.
+    pub report: Report,
+}
+
+/// What a sweep found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Growth {
+    /// What grew.
+    pub sweep: Sweep,
+    /// What a step did.
+    pub mode: Mode,
+    /// MSAB's points and then IMSAB's, ascending.
+    pub points: Vec<Point>,
+}
+
+impl Growth {
+    /// Measures along `sweep`, both encoders in turn at each place; `progress` is told each report. `peak` is what a
+    /// large product of matrices reaches, in 10⁹ operations a second, where that was measured.
+    ///
+    /// # Errors
+    /// As [`Plan::run`].
+    pub fn measure(
+        sweep: Sweep,
+        base: &Plan,
+        peak: Option<f64>,
+        mut progress: impl FnMut(usize, &Report),
+    ) -> Result<Self> {
+        let mut points = Vec::new();
+        for (at, mut plan) in sweep.plans(base) {
+            for encoder in [Encoder::Msab, Encoder::Imsab] {
+                plan.config.encoder = encoder;
+                let report = plan.run()?.with_peak(peak);
+                progress(at, &report);
+                points.push(Point { at, report });
+            }
+        }
+        points.sort_by_key(|point| point.report.encoder == Encoder::Imsab);
+        Ok(Growth { sweep, mode: base.mode, points })
+    }
+
+    /// Documents a second along the axis.
+    pub fn speed(&self) -> Chart {
+        self.chart("Documents a second", |report| Some(report.docs_per_s))
+    }
+
+    /// The most memory of the process along the axis, in MiB.
+    pub fn memory(&self) -> Chart {
+        self.chart("Memory, MiB", |report| Some(report.peak_rss_bytes? as f64 / f64::from(1 << 20)))
+    }
+
+    fn chart(&self, y: &str, value: impl Fn(&Report) -> Option<f64>) -> Chart {
+        let mode = match self.mode {
+            Mode::Train => "Training",
+            Mode::Infer => "Scoring",
+        };
+        let line = |encoder: Encoder| {
+            let of_encoder = || self.points.iter().filter(|point| point.report.encoder == encoder);
+            Line {
+                name: of_encoder().next().map_or("", |point| point.report.encoder_name()).to_owned(),
+                points: of_encoder().filter_map(|p| Some((p.at as f64, value(&p.report)?))).collect(),
+            }
+        };
+        Chart {
+            title: mode.to_owned(),
+            x: self.sweep.axis().to_owned(),
+            y: y.to_owned(),
+            lines: vec![line(Encoder::Msab), line(Encoder::Imsab)],
+        }
+    }
+
+    /// A Markdown table.
+    pub fn markdown(&self) -> String {
+        let mut table = format!(
+            "| encoder | {} | docs | docs/s | GFLOP/s | share of peak | memory, MiB | allocations a step |\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|\n",
+            self.sweep.axis().to_lowercase()
+        );
+        let absent = || "–".to_owned();
+        for Point { at, report } in &self.points {
+            let share = report.share.map_or_else(absent, |share| format!("{:.0} %", 100.0 * share));
+            let memory = report
+                .peak_rss_bytes
+                .map_or_else(absent, |bytes| format!("{:.0}", bytes as f64 / f64::from(1 << 20)));
+            let allocations = report.allocations_per_step.map_or_else(absent, |count| count.to_string());
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                table,
+                "| {} | {at} | {} | {:.0} | {:.1} | {share} | {memory} | {allocations} |",
+                report.encoder_name(),
+                report.docs,
+                report.docs_per_s,
+                report.gflops
+            );
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelConfig;
+
+    fn base() -> Plan {
+        let config = ModelConfig {
+            num_features: 3,
+            hidden_size: 4,
+            num_heads: 1,
+            num_blocks: 1,
+            ffn_size: 4,
+            num_inducing: 2,
+            ..ModelConfig::default()
+        };
+        Plan { mode: Mode::Infer, config, sizes: vec![2, 3], seed: 1, steps: 1, warmup: 1 }
+    }
+
+    #[test]
+    fn each_axis_grows_alone() {
+        let sizes = Sweep::Sizes.plans(&base());
+        assert_eq!(sizes.len(), SIZES.len());
+        for (size, plan) in &sizes {
+            assert!(plan.sizes.iter().all(|n| n == size));
+            assert!((3900..=4100).contains(&plan.sizes.iter().sum::<usize>()), "{size}");
+        }
+        let documents: Vec<usize> = Sweep::Documents.plans(&base()).iter().map(|(at, _)| *at).collect();
+        assert_eq!(documents, [5, 10, 20, 40, 80]);
+        for (blocks, plan) in Sweep::Blocks.plans(&base()) {
+            assert_eq!((plan.config.num_blocks, &plan.sizes), (blocks, &vec![2, 3]));
+        }
+    }
+
+    #[test]
+    fn growth_is_measured_drawn_and_told() {
+        let mut told = 0;
+        let growth = Growth::measure(Sweep::Blocks, &base(), Some(10.0), |_, _| told += 1).unwrap();
+        assert_eq!((growth.points.len(), told), (2 * BLOCKS.len(), 2 * BLOCKS.len()));
+        let speed = growth.speed();
+        assert_eq!((&speed.lines[0].name[..], &speed.lines[1].name[..]), ("msab", "imsab"));
+        assert!(speed.lines.iter().all(|line| line.points.iter().map(|p| p.0).eq(BLOCKS.map(|b| b as f64))));
+        let table = growth.markdown();
+        assert_eq!(table.lines().count(), 2 + 2 * BLOCKS.len());
+        assert!(table.contains("| msab | 12 | 5 |"), "{table}");
+    }
+}

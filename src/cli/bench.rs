@@ -1,0 +1,194 @@
+//! `setrank bench`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, machine, peak};
+use setrank::config::{Encoder, Input, ModelConfig};
+use setrank::data::normalize::{Kind, Normalize};
+use setrank::files::write_atomically;
+
+use super::compute::ComputeArgs;
+
+/// Arguments of `setrank bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What a step does
+    mode: Mode,
+
+    /// Documents of each set: a number for all, or the sizes of a public data set: istella (360 on average, at most
+    /// 500), mslr (120, 1251), yahoo (24, 139)
+    #[arg(
+        long,
+        value_name = "N|istella|mslr|yahoo",
+        default_value = "40",
+        conflicts_with = "sizes_file",
+        help_heading = "Batch"
+    )]
+    sizes: SizeSource,
+    /// File of set sizes, one a line; their first --sets, or all
+    #[arg(long, value_name = "FILE", help_heading = "Batch")]
+    sizes_file: Option<PathBuf>,
+    /// Sets of the batch [default: 32, or all of the file]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
+    sets: Option<u32>,
+    /// Print the sizes, one a line, and measure nothing
+    #[arg(long, help_heading = "Batch")]
+    print_sizes: bool,
+    /// Features of a document
+    #[arg(long, value_name = "N", default_value_t = 220, help_heading = "Batch")]
+    features: usize,
+    /// Seed of parameters, features, labels and the order of the sets
+    #[arg(long, value_name = "S", default_value_t = 1, help_heading = "Batch")]
+    seed: u64,
+
+    /// Kind of block
+    #[arg(long, default_value = "imsab", help_heading = "Model")]
+    encoder: Encoder,
+    /// Hidden width C
+    #[arg(long, value_name = "C", default_value_t = 256, help_heading = "Model")]
+    hidden: usize,
+    /// Attention heads H, a divisor of C
+    #[arg(long, value_name = "H", default_value_t = 8, help_heading = "Model")]
+    heads: usize,
+    /// Blocks L
+    #[arg(long, value_name = "L", default_value_t = 6, help_heading = "Model")]
+    blocks: usize,
+    /// Inner width G of the feed-forward networks
+    #[arg(long, value_name = "G", default_value_t = 1024, help_heading = "Model")]
+    ffn: usize,
+    /// Inducing points M of an imsab block
+    #[arg(long, value_name = "M", default_value_t = 20, help_heading = "Model")]
+    inducing: usize,
+    /// Input layer
+    #[arg(long, default_value = "linear", help_heading = "Model")]
+    input: Input,
+    /// Centres a feature of the rbf input K
+    #[arg(long, value_name = "K", default_value_t = 100, help_heading = "Model")]
+    rbf_centers: usize,
+
+    /// Steps that are timed
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
+    steps: u32,
+    /// Steps before that are not
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
+    warmup: u32,
+    /// Side of the product of two matrices that measures the peak; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = peak::SIDE as u32, value_parser = clap::value_parser!(u32).range(0..=32768), help_heading = "Measuring")]
+    peak_side: u32,
+    /// Write one JSON object instead of a table
+    #[arg(long, help_heading = "Measuring")]
+    json: bool,
+
+    /// Measure both encoders while something grows
+    #[arg(
+        long,
+        value_name = "WHAT",
+        requires = "output",
+        conflicts_with = "json",
+        help_heading = "Measuring"
+    )]
+    sweep: Option<Sweep>,
+    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -memory.svg
+    #[arg(short, long, value_name = "DIR", requires = "sweep", help_heading = "Measuring")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let (threads, cores) = (args.compute.threads.map_or(0, usize::from), machine::cores());
+    if threads > cores {
+        bail!(
+            "--threads {threads}: this machine has {cores} core(s), and more threads would only wait for each other"
+        );
+    }
+    let plan = plan(&args)?;
+    let mut out = std::io::stdout().lock();
+    if args.print_sizes {
+        for size in &plan.sizes {
+            writeln!(out, "{size}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    args.compute.set_up()?;
+    let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
+    if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
+        return grow(sweep, &plan, measure_peak, folder);
+    }
+    let report = plan.run()?.with_peak(measure_peak());
+    if args.json {
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Measures along `sweep` and writes what it finds into `folder`.
+fn grow(
+    sweep: Sweep,
+    plan: &Plan,
+    measure_peak: impl FnOnce() -> Option<f64>,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    let growth = Growth::measure(sweep, plan, measure_peak(), |at, report| {
+        tell!("{} {at}: {} documents a second", report.encoder_name(), report.docs_per_s.round());
+    })?;
+    let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
+    let json = serde_json::to_string_pretty(&growth)? + "\n";
+    for (end, text) in [
+        (".json", json),
+        (".md", growth.markdown()),
+        ("-speed.svg", growth.speed().svg()?),
+        ("-memory.svg", growth.memory().svg()?),
+    ] {
+        write_atomically(&folder.join(format!("{stem}{end}")), |out| out.write_all(text.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// A value as its flag takes it.
+fn flag(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn plan(args: &Args) -> anyhow::Result<Plan> {
+    let source = args.sizes_file.clone().map_or_else(|| args.sizes.clone(), SizeSource::File);
+    let mut config = ModelConfig {
+        num_features: args.features,
+        hidden_size: args.hidden,
+        num_heads: args.heads,
+        num_blocks: args.blocks,
+        ffn_size: args.ffn,
+        encoder: args.encoder,
+        num_inducing: args.inducing,
+        input: args.input,
+        rbf_centers: args.rbf_centers,
+        ..ModelConfig::default()
+    };
+    if args.input == Input::Rbf {
+        // The batch's features lie in [0, 1] as they are.
+        config.normalize = Normalize {
+            kind: Kind::MinMax,
+            center: vec![0.0; args.features],
+            scale: vec![1.0; args.features],
+            ..Normalize::default()
+        };
+    }
+    config.validate()?;
+    Ok(Plan {
+        mode: args.mode,
+        config,
+        sizes: source.sizes(args.sets.map(|sets| sets as usize), args.seed)?,
+        seed: args.seed,
+        steps: args.steps as usize,
+        warmup: args.warmup as usize,
+    })
+}

@@ -1,0 +1,148 @@
+//! `setrank bench`: its figures, its allocations, and every way to get it wrong.
+
+use serde_json::Value;
+
+use crate::common::{Folder, TINY, contains};
+
+/// Keys that programs read, in their order.
+const CONTRACT: [&str; 10] = [
+    "docs",
+    "docs_per_s",
+    "median_s",
+    "min_s",
+    "flops_per_doc",
+    "gflops",
+    "peak_gflops",
+    "share",
+    "peak_rss_bytes",
+    "allocations_per_step",
+];
+
+/// A benchmark that ends at once.
+fn quick(arguments: &str) -> String {
+    let peak = if arguments.contains("--peak-side") { "" } else { "--peak-side 32" };
+    format!("bench {arguments} {} --features 6 --steps 3 --warmup 2 {peak}", TINY.join(" "))
+}
+
+fn json(folder: &Folder, arguments: &str) -> Value {
+    serde_json::from_str(&folder.ok(&quick(&format!("{arguments} --json")))).unwrap()
+}
+
+#[test]
+fn figures_are_written_for_programs_and_people() {
+    let folder = Folder::new();
+    for mode in ["train", "infer"] {
+        let report = json(&folder, &format!("{mode} --sizes 5 --sets 3 --threads 1"));
+        let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+        assert_eq!(keys[..CONTRACT.len()], CONTRACT);
+        assert_eq!((&report["docs"], &report["sets"]), (&15.into(), &3.into()));
+        assert_eq!((&report["mode"], &report["encoder"]), (&mode.into(), &"imsab".into()));
+        assert!(
+            CONTRACT.iter().all(|key| report[key].as_f64().is_some_and(|value| value >= 0.0)),
+            "{report}"
+        );
+        let table = folder.ok(&quick(&format!("{mode} --sizes 5 --encoder msab")));
+        contains(
+            &table,
+            &["msab", "32 sets, 160 documents", "a second", "MFLOP a document", "GFLOP/s", "MiB"],
+        );
+    }
+    assert!(json(&folder, "infer --sizes 2 --peak-side 0")["peak_gflops"].is_null());
+    assert!(json(&folder, "infer --sizes 2 --input rbf --rbf-centers 3")["docs"] == 64);
+}
+
+#[test]
+fn a_warm_step_allocates_nothing() {
+    let folder = Folder::new();
+    for mode in ["train", "infer"] {
+        for encoder in ["msab", "imsab"] {
+            for threads in [1, 2.min(std::thread::available_parallelism().map_or(1, usize::from))] {
+                let report =
+                    json(&folder, &format!("{mode} --encoder {encoder} --sizes yahoo --threads {threads}"));
+                assert_eq!(report["allocations_per_step"], 0.0, "{mode} {encoder}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_come_from_numbers_names_and_files() {
+    let folder = Folder::new();
+    let sizes = |arguments: &str| -> Vec<usize> {
+        let out = folder.ok(&format!("bench infer --print-sizes {arguments}"));
+        out.lines().map(|line| line.parse().unwrap()).collect()
+    };
+    assert_eq!(sizes("--sizes 7 --sets 2"), [7, 7]);
+    folder.file("sizes", "3\n1\n12\n");
+    assert_eq!(sizes("--sizes-file sizes"), [3, 1, 12]);
+    assert_eq!(sizes("--sizes-file sizes --sets 2"), [3, 1]);
+    let istella = sizes("--sizes istella");
+    assert_eq!((istella.len(), istella.iter().max()), (32, Some(&500)));
+    assert_eq!(istella, sizes("--sizes istella --encoder msab"));
+    assert_ne!(istella, sizes("--sizes istella --seed 2"));
+}
+
+#[test]
+fn growth_is_written_as_data_tables_and_pictures() {
+    let folder = Folder::new();
+    let (out, err) =
+        folder.ok_with_stderr(&quick("infer --sweep documents --sizes 2 --sets 1 -o results/here"));
+    assert!(out.is_empty() && err.lines().count() == 10, "{err}");
+    let growth: Value = serde_json::from_str(&folder.text("results/here/infer-documents.json")).unwrap();
+    let places: Vec<u64> =
+        growth["points"].as_array().unwrap().iter().map(|point| point["at"].as_u64().unwrap()).collect();
+    assert_eq!(places, [2, 4, 8, 16, 32, 2, 4, 8, 16, 32]);
+    assert!(growth["points"][9]["report"]["share"].as_f64().unwrap() > 0.0);
+    contains(&folder.text("results/here/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
+    for picture in ["speed", "memory"] {
+        let svg = folder.text(&format!("results/here/infer-documents-{picture}.svg"));
+        contains(&svg, &["<svg", "Documents of a batch", "imsab"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let folder = Folder::new();
+    folder.file("sizes", "3\n1\n12\n");
+    folder.file("text", "3\nmany\n");
+    folder.file("zero", "3\n\n0\n");
+    folder.file("empty", "\n");
+    folder.file("huge", "1048577\n");
+    for (arguments, parts) in [
+        ("train --sizes-file text", &["text:2", "many", "positive whole number"][..]),
+        ("train --sizes-file zero", &["zero:3", "positive whole number"]),
+        ("train --sizes-file empty", &["empty", "0 sets"]),
+        ("train --sizes-file huge", &["huge", "1048577", "at most 1048576"]),
+        ("train --sizes-file absent", &["absent"]),
+        ("train --sizes-file sizes --sets 4", &["sizes", "3 sets", "4 are asked for"]),
+        ("infer --threads 255", &["--threads 255", "core(s)"]),
+        ("infer --device cuda", &["--device cuda"]),
+        ("infer --heads 3", &["hidden_size"]),
+        ("infer --features 0", &["num_features"]),
+        ("infer --ffn 0", &["ffn_size"]),
+        ("train --sizes 1048576 --sets 1048576", &["GiB are free"]),
+        ("train --sweep blocks -o sizes", &["sizes"]),
+    ] {
+        contains(&folder.fails(&format!("bench {arguments}")), parts);
+    }
+    for (arguments, part) in [
+        ("", "<MODE>"),
+        ("score", "train"),
+        ("train --sizes 0", "1 to 1048576"),
+        ("train --sizes 1048577", "1 to 1048576"),
+        ("train --sizes -3", "-3"),
+        ("train --sizes many", "whole number"),
+        ("train --sets 0", "--sets"),
+        ("train --steps 0", "--steps"),
+        ("train --warmup 0", "--warmup"),
+        ("train --threads 0", "--threads"),
+        ("train --sizes 4 --sizes-file sizes", "cannot be used with"),
+        ("train --sweep sizes", "--output"),
+        ("train -o results", "--sweep"),
+        ("train --sweep sizes -o results --json", "cannot be used with"),
+    ] {
+        let output = folder.run(&format!("bench {arguments}"));
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        contains(&String::from_utf8(output.stderr).unwrap(), &[part]);
+    }
+}

@@ -1,0 +1,225 @@
+"""Compare the speed of `setrank bench` with PyTorch's best, on this machine, in one run.
+
+For each cell of the grid {train, infer} x {msab, imsab} x {32 sets of 40, 32 of Istella's sizes, 64
+of Yahoo's} all variants of PyTorch are tried once; the fastest then takes turns with ours, so that
+what else the machine does hits both. Figures are medians over the rounds, in documents a second.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bench_torch import (
+    VARIANTS,
+    Cell,
+    best_variant,
+    cpu_name,
+    measure_variants,
+    peak_gflops,
+    read_sizes,
+    summarize,
+    time_steps,
+)
+from config import complete_config
+
+BATCHES = {
+    "32x40": ["--sizes", "40", "--sets", "32"],
+    "istella": ["--sizes", "istella", "--sets", "32"],
+    "yahoo": ["--sizes", "yahoo", "--sets", "64"],
+}
+TITLES = {"32x40": "32 sets of 40", "istella": "32 of Istella's", "yahoo": "64 of Yahoo's"}
+# idle threads of PyTorch spin for a while, which would take from ours
+REST_S = 0.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How every cell is measured."""
+
+    setrank: Path
+    features: int
+    threads: int
+    rounds: int
+    steps: int
+    warmup: int
+    variants: tuple[str, ...]
+    peak_side: int
+
+
+def setrank(binary: Path, arguments: list[str]) -> str:
+    """The output of a command of the Rust program."""
+    return subprocess.run(
+        [binary, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def ours(options: Options, mode: str, encoder: str, sizes: Path, peak: bool) -> dict:
+    """One run of `setrank bench`."""
+    arguments = ["bench", mode, "--encoder", encoder, "--sizes-file", str(sizes), "--json"]
+    for flag in ("features", "threads", "steps", "warmup"):
+        arguments += [f"--{flag}", str(getattr(options, flag))]
+    arguments += ["--peak-side", str(options.peak_side if peak else 0)]
+    return json.loads(setrank(options.setrank, arguments))
+
+
+def compare(options: Options, mode: str, encoder: str, batch: str, sizes: Path) -> dict:
+    """The entry of one cell."""
+    config = complete_config({"num_features": options.features, "encoder": encoder})
+    cell = Cell(mode, config, read_sizes(sizes))
+    trial_steps = max(2, options.steps // 2)
+    summaries, fastest = measure_variants(cell, options.variants, trial_steps, options.warmup)
+    if not fastest:
+        raise RuntimeError(f"no variant of PyTorch works for {mode} {encoder} {batch}")
+    variant = best_variant(summaries)
+    our_rounds, their_rounds = [], []
+    for number in range(options.rounds):
+        time.sleep(REST_S)
+        last = number == options.rounds - 1
+        our_rounds.append(ours(options, mode, encoder, sizes, peak=last))
+        seconds = time_steps(fastest[variant], options.steps, warmup=1)
+        their_rounds.append(summarize(seconds, sum(cell.sizes)))
+    rate = {
+        name: statistics.median(entry["docs_per_s"] for entry in entries)
+        for name, entries in (("ours", our_rounds), ("theirs", their_rounds))
+    }
+    flops_per_doc, peak = our_rounds[0]["flops_per_doc"], our_rounds[-1]["peak_gflops"]
+    return {
+        "mode": mode,
+        "encoder": encoder,
+        "batch": batch,
+        "docs": sum(cell.sizes),
+        "ours_docs_per_s": rate["ours"],
+        "theirs_docs_per_s": rate["theirs"],
+        "variant": variant,
+        "ratio": rate["ours"] / rate["theirs"],
+        "flops_per_doc": flops_per_doc,
+        "our_peak_gflops": peak,
+        "our_share": rate["ours"] * flops_per_doc / 1e9 / peak,
+        "their_gflops": rate["theirs"] * flops_per_doc / 1e9,
+        "variants": {name: summary["docs_per_s"] for name, summary in summaries.items()},
+        "our_rounds": our_rounds,
+        "their_rounds": their_rounds,
+    }
+
+
+def table(entries: list[dict], their_peak: float) -> str:
+    """A Markdown table of the entries."""
+    lines = [
+        "| | encoder | batch | setrank, docs/s | PyTorch, docs/s | variant | ratio "
+        "| share of peak | PyTorch's |",
+        "|---|---|---|---:|---:|---|---:|---:|---:|",
+    ]
+    for entry in entries:
+        lines.append(
+            f"| {entry['mode']} | {entry['encoder']} | {TITLES[entry['batch']]} "
+            f"| {entry['ours_docs_per_s']:,.0f} | {entry['theirs_docs_per_s']:,.0f} "
+            f"| {entry['variant']} | {entry['ratio']:.2f} | {entry['our_share']:.0%} "
+            f"| {entry['their_gflops'] / their_peak:.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def commit() -> str:
+    """The commit of the working tree, marked where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    here = Path(__file__).parent
+    found = subprocess.run(command, cwd=here, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip() or "unknown"
+
+
+def write(out: Path, document: dict, text: str) -> None:
+    """Write the JSON document to `out` and the Markdown table beside it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(document, indent=1) + "\n")
+    out.with_suffix(".md").write_text(text)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--setrank", type=Path, default=Path("target/release/setrank"))
+    parser.add_argument("--features", type=int, default=220)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps of a turn")
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), metavar="KIND-BUCKETS")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="cells that have all of these: train, infer, msab, imsab, " + ", ".join(BATCHES),
+    )
+    parser.add_argument("--quick", action="store_true", help="2 rounds of 2 steps, eager only")
+    parser.add_argument("-o", "--out", type=Path, help="JSON file to write; a table goes beside it")
+    args = parser.parse_args()
+    words = {"train", "infer", "msab", "imsab", *BATCHES}
+    unknown = sorted(set(args.only) - words)
+    if unknown:
+        parser.error(f"--only: {', '.join(unknown)}: choose from {', '.join(sorted(words))}")
+    if min(args.rounds, args.steps, args.warmup, args.threads) < 1:
+        parser.error("--rounds, --steps, --warmup and --threads must be at least 1")
+    if not args.setrank.is_file():
+        parser.error(f"{args.setrank} is not there: cargo build --release, or give --setrank")
+    return args
+
+
+def main() -> int:
+    args = parse_arguments()
+    torch.set_num_threads(args.threads)
+    variants = tuple(args.variants)
+    rounds, steps, warmup = args.rounds, args.steps, args.warmup
+    if args.quick:
+        rounds, steps, warmup = 2, 2, 1
+        variants = tuple(name for name in variants if name.startswith("eager"))
+    options = Options(
+        args.setrank.resolve(), args.features, args.threads, rounds, steps, warmup, variants, 4096
+    )
+    their_peak = peak_gflops()
+    document = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu_name(),
+        "threads": args.threads,
+        "commit": commit(),
+        "setrank": setrank(options.setrank, ["--version"]).strip(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "rounds": rounds,
+        "steps": steps,
+        "their_peak_gflops": their_peak,
+        "cells": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        grid = itertools.product(("train", "infer"), ("msab", "imsab"), BATCHES)
+        for mode, encoder, batch in grid:
+            if not set(args.only) <= {mode, encoder, batch}:
+                continue
+            sizes = Path(folder) / batch
+            sizes.write_text(
+                setrank(options.setrank, ["bench", mode, "--print-sizes", *BATCHES[batch]])
+            )
+            torch.compiler.reset()
+            document["cells"].append(compare(options, mode, encoder, batch, sizes))
+            print(table(document["cells"][-1:], their_peak).splitlines()[-1], flush=True)
+            # what has been measured is kept, whatever happens to the rest
+            if args.out:
+                write(args.out, document, table(document["cells"], their_peak))
+    print("\n" + table(document["cells"], their_peak))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
