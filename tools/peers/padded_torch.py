@@ -1,0 +1,199 @@
+"""SetRank in PyTorch as one would write it for speed: whole batches, padded, with fused attention.
+
+The rows of all sets stand in one matrix, so that everything row-wise is one product. Sets are sorted
+by size and cut into buckets; inside a bucket they are padded to its largest, and attention is one
+call a bucket. One bucket is the usual padded batch; a bucket a set has no padding at all.
+Letters as in setrank_torch.py; R = rows of the padded batch, b = sets of a bucket, w = its width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from setrank_torch import SetRank
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Rows start .. start + b w of the batch: b sets, padded to w documents each."""
+
+    start: int
+    sets: int
+    width: int
+    real: Tensor | None  # [b, w] bool, or None where nothing is padded
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.sets * self.width
+
+    def of(self, rows: Tensor) -> Tensor:
+        """[R, ...] -> this bucket's [b, w, ...]."""
+        return rows[self.start : self.stop].unflatten(0, (self.sets, self.width))
+
+    def key_mask(self) -> Tensor | None:
+        """[b, 1, 1, w] bool: which documents may be attended to."""
+        return None if self.real is None else self.real[:, None, None, :]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the documents of a batch stand among its padded rows."""
+
+    buckets: list[Bucket]
+    rows: int
+    row_of_document: Tensor  # [N]
+
+    def pad(self, values: Tensor) -> Tensor:
+        """[N, ...] -> [R, ...], padding 0."""
+        padded = values.new_zeros(self.rows, *values.shape[1:])
+        padded[self.row_of_document] = values
+        return padded
+
+
+def make_layout(sizes: list[int], num_buckets: int) -> Layout:
+    """Sort sets of these sizes [B] and cut them into buckets of about as many sets each."""
+    order = sorted(range(len(sizes)), key=lambda index: sizes[index])
+    first_document = [0]
+    for size in sizes:
+        first_document.append(first_document[-1] + size)
+    row_of_document = torch.empty(first_document[-1], dtype=torch.long)
+    buckets, start = [], 0
+    num_buckets = min(num_buckets, len(sizes))
+    cuts = [len(sizes) * cut // num_buckets for cut in range(num_buckets + 1)]
+    for begin, end in zip(cuts[:-1], cuts[1:]):
+        members = order[begin:end]
+        counts = torch.tensor([sizes[index] for index in members])
+        width = int(counts.max())
+        for position, index in enumerate(members):
+            row = start + position * width
+            place = torch.arange(row, row + sizes[index])
+            row_of_document[first_document[index] : first_document[index + 1]] = place
+        real = torch.arange(width)[None, :] < counts[:, None]
+        buckets.append(Bucket(start, len(members), width, None if real.all() else real))
+        start = buckets[-1].stop
+    return Layout(buckets, start, row_of_document)
+
+
+class FusedProjection(nn.Module):
+    """Several linear layers of the same input as one product."""
+
+    def __init__(self, layers: list[nn.Linear]):
+        super().__init__()
+        self.weight = nn.Parameter(torch.cat([layer.weight.detach() for layer in layers]))
+        self.bias = nn.Parameter(torch.cat([layer.bias.detach() for layer in layers]))
+        self.parts = len(layers)
+
+    def forward(self, x: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+        """[rows, C] -> `parts` times [rows, H, D]."""
+        y = F.linear(x, self.weight, self.bias)
+        return y.unflatten(1, (self.parts, num_heads, -1)).unbind(1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """[b, rows, H, D] thrice -> [b, rows, C]."""
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+
+
+class RowWise(nn.Module):
+    """What follows the heads: residual, LayerNorm, FFN, residual, LayerNorm."""
+
+    def __init__(self, mab: nn.Module):
+        super().__init__()
+        self.norm1, self.ffn, self.norm2 = mab.norm1, mab.ffn, mab.norm2
+
+    def forward(self, a: Tensor, heads: Tensor) -> Tensor:
+        r = self.norm1(a + heads)
+        return self.norm2(r + self.ffn(r))
+
+
+class Msab(nn.Module):
+    """X [R, C] -> [R, C]."""
+
+    def __init__(self, mab: nn.Module):
+        super().__init__()
+        attention = mab.attention
+        self.num_heads = attention.num_heads
+        self.qkv = FusedProjection([attention.q, attention.k, attention.v])
+        self.row_wise = RowWise(mab)
+
+    def forward(self, x: Tensor, buckets: list[Bucket]) -> Tensor:
+        q, k, v = self.qkv(x, self.num_heads)
+        heads = [
+            attend(bucket.of(q), bucket.of(k), bucket.of(v), bucket.key_mask()).flatten(0, 1)
+            for bucket in buckets
+        ]
+        return self.row_wise(x, torch.cat(heads) if len(heads) > 1 else heads[0])
+
+
+class Imsab(nn.Module):
+    """X [R, C] -> [R, C] through inducing points."""
+
+    def __init__(self, block: nn.Module):
+        super().__init__()
+        induce, attend_to = block.induce.attention, block.attend.attention
+        self.num_heads = induce.num_heads
+        self.inducing = nn.Parameter(block.inducing.detach().clone())
+        self.induce_q = FusedProjection([induce.q])
+        self.induce_kv = FusedProjection([induce.k, induce.v])
+        self.induce = RowWise(block.induce)
+        self.attend_q = FusedProjection([attend_to.q])
+        self.attend_kv = FusedProjection([attend_to.k, attend_to.v])
+        self.attend = RowWise(block.attend)
+
+    def forward(self, x: Tensor, buckets: list[Bucket]) -> Tensor:
+        points = self.inducing.shape[0]
+        (q,) = self.induce_q(self.inducing, self.num_heads)
+        k, v = self.induce_kv(x, self.num_heads)
+        heads = [
+            attend(q.expand(bucket.sets, -1, -1, -1), bucket.of(k), bucket.of(v), bucket.key_mask())
+            for bucket in buckets
+        ]
+        induced = self.induce(self.inducing, torch.cat(heads)).flatten(0, 1)  # [B M, C]
+        (q,) = self.attend_q(x, self.num_heads)
+        k, v = (part.unflatten(0, (-1, points)) for part in self.attend_kv(induced, self.num_heads))
+        heads, first = [], 0
+        for bucket in buckets:
+            sets = slice(first, first + bucket.sets)
+            heads.append(attend(bucket.of(q), k[sets], v[sets], None).flatten(0, 1))
+            first += bucket.sets
+        return self.attend(x, torch.cat(heads) if len(heads) > 1 else heads[0])
+
+
+class PaddedSetRank(nn.Module):
+    """The model of `peer`, with its weights: without initial rankings, q/k/v ReLU or dropout."""
+
+    def __init__(self, peer: SetRank):
+        super().__init__()
+        if len(peer.ordinal) > 0:
+            raise ValueError("initial rankings are not supported here")
+        self.input, self.score = peer.input, peer.score
+        kinds = {"Msab": Msab, "Imsab": Imsab}
+        self.blocks = nn.ModuleList(kinds[type(block).__name__](block) for block in peer.blocks)
+
+    def forward(self, features: Tensor, buckets: list[Bucket]) -> Tensor:
+        """Scores [R] of padded features [R, F_in]; those of padding mean nothing."""
+        x = self.input(features)
+        for block in self.blocks:
+            x = block(x, buckets)
+        return self.score(x).squeeze(1)
+
+
+def softmax_cross_entropy(scores: Tensor, labels: Tensor, buckets: list[Bucket]) -> Tensor:
+    """The mean [] of -sum a_y log a_s over the sets, from scores and labels [R].
+
+    Every document is judged. A set without a relevant document counts as 0.
+    """
+    total, sets = scores.new_zeros(()), 0
+    for bucket in buckets:
+        s, y = bucket.of(scores), bucket.of(labels)
+        if bucket.real is not None:
+            s = s.masked_fill(~bucket.real, float("-inf"))
+        relevant = y > 0  # padding has label 0
+        a_y = torch.softmax(y.masked_fill(~relevant, float("-inf")), dim=1).masked_fill(~relevant, 0.0)
+        terms = a_y * torch.log_softmax(s, dim=1)
+        total = total - terms.masked_fill(~relevant, 0.0).sum()
+        sets += bucket.sets
+    return total / sets
