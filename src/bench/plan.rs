@@ -9,7 +9,7 @@ use super::{allocations, machine};
 use crate::config::{Input, ModelConfig};
 use crate::data::batch::Batch;
 use crate::model::flops;
-use crate::model::memory::Activations;
+use crate::model::memory::{Activations, fixed};
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
 use crate::rng::{Rng, Stream};
 use crate::train::config::Preset;
@@ -80,7 +80,11 @@ impl Plan {
         let batch = self.documents() as f64 * (self.config.input_size() as f64 + 1.0);
         let values = (arrays * parameters) as f64 + batch;
         let activations = Activations::new(&self.config, self.mode.keep());
-        values * size_of::<f32>() as f64 + activations.of_batch(self.documents(), self.sizes.len())
+        let largest = self.sizes.iter().copied().max().unwrap_or(0);
+        let threads = rayon::current_num_threads();
+        values * size_of::<f32>() as f64
+            + activations.of_batch(self.documents(), self.sizes.len()) as f64
+            + fixed(&self.config, threads, largest) as f64
     }
 
     /// Measures, on the threads of the current pool.

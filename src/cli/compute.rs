@@ -1,17 +1,23 @@
 //! Where and with how many threads to compute.
 
 use anyhow::{Context, bail};
+use clap::builder::RangedI64ValueParser;
 use setrank::train::config::DeviceChoice;
 
 /// More threads than this only wait for each other.
 const MAX_THREADS: usize = 256;
+
+/// Reads the value of `--threads`.
+pub fn thread_count() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=MAX_THREADS as i64)
+}
 
 /// Threads and device, for every command that computes.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Computing")]
 pub struct ComputeArgs {
     /// Threads; results do not depend on it [default: one a core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS as i64))]
+    #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,
 
     /// Where to compute; `auto` is the best that this build and machine have [default: auto]

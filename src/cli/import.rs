@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use setrank::data::letor::{self, Labels};
 use setrank::data::{initial, store};
 
+use super::compute::{self, ComputeArgs};
 use super::source::{self, Progress, TextArgs};
 
 /// Arguments of `setrank import`.
@@ -24,11 +25,16 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     init: Vec<PathBuf>,
 
+    /// Threads; what is read does not depend on it [default: one a core]
+    #[arg(long, value_name = "N", value_parser = compute::thread_count())]
+    threads: Option<u16>,
+
     #[command(flatten)]
     text: TextArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
+    ComputeArgs { threads: args.threads, device: None }.set_up()?;
     if source::store_among(&args.inputs)?.is_some() {
         let mut data = source::open(&args.inputs, &args.text, Labels::Optional)?;
         let sources = initial::InitialSources { files: args.init, features: Vec::new() };

@@ -3,6 +3,9 @@
 /// At this magnitude a value is a sentinel for "missing", as Istella's 1.79769313486e+308 is.
 pub const SENTINEL: f64 = 1e300;
 
+/// Its power of ten.
+const SENTINEL_POWER: i32 = 300;
+
 /// Why a text is no usable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
@@ -13,7 +16,7 @@ pub enum Flaw {
 }
 
 /// Powers of ten that are exact in f64.
-const EXACT_POWERS: [f64; 23] = [
+pub const EXACT_POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
     1e19, 1e20, 1e21, 1e22,
 ];
@@ -58,14 +61,23 @@ pub fn scan(text: &[u8], start: usize) -> Result<(f32, usize), Flaw> {
         }
         return scan_word(text, unsigned).map(|end| (f32::NAN, end)).ok_or(Flaw::NotANumber);
     }
-    let magnitude = if ends_token(byte(text, at)) && digits <= 19 && mantissa <= 1 << 53 && decimals <= 22 {
-        // Both are exact in f64, so that the quotient is the nearest f64 (Clinger).
-        mantissa as f64 / EXACT_POWERS[decimals]
-    } else {
+    let (power, after) = scan_exponent(text, at);
+    let power = power - decimals as i32;
+    let magnitude = if !ends_token(byte(text, after)) || digits > 19 {
         let (value, length) =
             fast_float2::parse_partial::<f64, _>(&text[unsigned..]).map_err(|_| Flaw::NotANumber)?;
         at = unsigned + length;
         value
+    } else if mantissa <= 1 << 53 && power.unsigned_abs() <= 22 {
+        // Both are exact in f64, so that their quotient or product is the nearest f64 (Clinger).
+        at = after;
+        let power_of_ten = EXACT_POWERS[power.unsigned_abs() as usize];
+        if power <= 0 { mantissa as f64 / power_of_ten } else { mantissa as f64 * power_of_ten }
+    } else if mantissa.checked_ilog10().is_some_and(|leading| leading as i32 + power >= SENTINEL_POWER) {
+        return Ok((f32::NAN, after));
+    } else {
+        at = after;
+        fast_float2::parse::<f64, _>(&text[unsigned..after]).map_err(|_| Flaw::NotANumber)?
     };
     if !ends_token(byte(text, at)) {
         return Err(Flaw::NotANumber);
@@ -95,10 +107,7 @@ pub fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
         let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
         let count = others.trailing_zeros() / 8;
         let digits = if count == 8 { values } else { (values << 8) << (56 - 8 * count) };
-        let digits = (digits.wrapping_mul(10) + (digits >> 8)) & 0x00FF_00FF_00FF_00FF;
-        let digits = (digits.wrapping_mul(100) + (digits >> 16)) & 0x0000_FFFF_0000_FFFF;
-        let digits = (digits.wrapping_mul(10_000) + (digits >> 32)) & 0xFFFF_FFFF;
-        *mantissa = mantissa.wrapping_mul(POWERS[count as usize]).wrapping_add(digits);
+        *mantissa = mantissa.wrapping_mul(POWERS[count as usize]).wrapping_add(eight_digits(digits));
         at += count as usize;
         if count < 8 {
             return at;
@@ -114,7 +123,35 @@ pub fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
     }
 }
 
+/// The number that the values of eight digits make, the first in the lowest byte.
+#[inline(always)]
+pub fn eight_digits(values: u64) -> u64 {
+    let pairs = values.wrapping_mul(10).wrapping_add(values >> 8) & 0x00FF_00FF_00FF_00FF;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
+}
+
 const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Reads the exponent at `at`, of three digits at most; gives it and where it ends: 0 and `at` without one.
+#[inline(always)]
+fn scan_exponent(text: &[u8], at: usize) -> (i32, usize) {
+    if !matches!(byte(text, at), b'e' | b'E') {
+        return (0, at);
+    }
+    let sign = byte(text, at + 1);
+    let first = at + 1 + usize::from(matches!(sign, b'-' | b'+'));
+    let mut exponent = 0;
+    let mut end = first;
+    while end < first + 3 && byte(text, end).is_ascii_digit() {
+        exponent = 10 * exponent + i32::from(byte(text, end) - b'0');
+        end += 1;
+    }
+    if end == first {
+        return (0, at);
+    }
+    (if sign == b'-' { -exponent } else { exponent }, end)
+}
 
 /// Whether rounding decimal → f64 → f32 can differ from decimal → f32: where the f64 lies just between two
 /// f32, or among the subnormal ones.
@@ -168,6 +205,12 @@ mod tests {
             ("1e-60", 0.0),
             ("3.4028235e38", f32::MAX),
             ("1e-45", 1e-45),
+            ("2.5e22", 2.5e22),
+            ("0e999", 0.0),
+            ("0.0e300", 0.0),
+            ("1e-400", 0.0),
+            ("12e0000000001", 120.0),
+            ("9007199254740993e3", 9.007_199e18),
         ] {
             assert_eq!(value(text), Ok(expected), "{text}");
         }
@@ -188,6 +231,10 @@ mod tests {
             "1.79769313486e+308",
             "-1e300",
             "1e999",
+            "1e+308",
+            "0.0017e303",
+            "100000000000000000e283",
+            "1e1234567",
         ] {
             assert!(value(text).unwrap().is_nan(), "{text}");
         }
@@ -200,7 +247,7 @@ mod tests {
         {
             assert_eq!(value(text), Err(Flaw::NotANumber), "{text}");
         }
-        for text in ["1e39", "-3.5e38", "1e299"] {
+        for text in ["1e39", "-3.5e38", "1e299", "0.9e300", "9.99999999999e299"] {
             assert_eq!(value(text), Err(Flaw::BeyondF32), "{text}");
         }
     }

@@ -36,9 +36,9 @@ pub struct BlockGradients<T> {
 }
 
 impl<T> BlockGradients<T> {
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.d_induced) + size_of_val(&*self.d_inducing)
+    /// Bytes held that grow with the batch, and others.
+    pub fn bytes(&self) -> (usize, usize) {
+        (size_of_val(&*self.d_induced), size_of_val(&*self.d_inducing))
     }
 }
 

@@ -24,9 +24,9 @@ pub struct EmbeddingActivations<T> {
 }
 
 impl<T: Scalar> EmbeddingActivations<T> {
-    /// Bytes held.
+    /// Bytes held that grow with the batch (sums of tiles are left out).
     pub fn bytes(&self) -> usize {
-        let own = [&self.hidden, &self.normalized, &self.d_hidden, &self.sums];
+        let own = [&self.hidden, &self.normalized, &self.d_hidden];
         own.map(|buffer| size_of_val(&**buffer)).iter().sum::<usize>()
             + self.norm1.bytes()
             + self.norm2.bytes()

@@ -171,20 +171,15 @@ pub struct Scratch<T> {
 }
 
 impl<T: Scalar> Scratch<T> {
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        let own = [
-            &self.d_hidden,
-            &self.d_output,
-            &self.sums,
-            &self.sums2,
-            &self.d_queries,
-            &self.d_keys_values,
-            &self.d_shared,
-        ];
-        own.map(|buffer| size_of_val(&**buffer)).iter().sum::<usize>()
+    /// Bytes held that grow with the batch, and others.
+    pub fn bytes(&self) -> (usize, usize) {
+        let of = |buffers: &[&Vec<T>]| buffers.iter().map(|buffer| size_of_val(&***buffer)).sum::<usize>();
+        let fixed = of(&[&self.d_hidden, &self.d_output, &self.sums, &self.sums2, &self.d_shared])
             + self.packed.iter().map(Aligned::bytes).sum::<usize>()
-            + self.threads.bytes()
+            + self.threads.bytes();
+        // Their lengths change from attention to attention.
+        let of_batch = self.d_queries.capacity() + self.d_keys_values.capacity();
+        (of_batch * size_of::<T>(), fixed)
     }
 }
 

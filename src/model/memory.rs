@@ -1,13 +1,16 @@
-//! Memory that a batch needs, estimated from the sizes of the buffers of [`Workspace`](super::Workspace).
+//! Memory that a batch needs: the sizes of the buffers of [`Workspace`](super::Workspace) as a formula.
 //!
-//! With C hidden, G inner and F input width, H heads, L blocks, 4 bytes a value, a document keeps
-//! 7C + G + H + 2 values in a block: q, k, v (or q, k and v of itself), the heads' outputs and log-sum-exps, the
-//! normalised rows of both LayerNorms, the input of the network and its hidden rows. An inducing point keeps
-//! 8C + G + H + 2 in each induced block and set. Training keeps the blocks of all L, and the input of each (C);
-//! scoring keeps one and two.
+//! With C hidden and G inner width, H heads, L blocks, 4 bytes a value, a document keeps 7C + G + H + 2 values in a
+//! block while it trains: q, k, v, the heads' outputs and log-sum-exps, the normalised rows of both LayerNorms, the
+//! input of the network and its hidden rows; beside that the input of each block and the output of the last (C
+//! each), what the input layer keeps (C), and within a call the gradients of q, k, v (3C) and of a block's output
+//! (C). Scoring keeps 4C of one block at a time, and two times C. Of an IMSAB each set has M inducing points more.
+//! What does not grow with the batch – packed weights, one chunk's hidden gradients, tiles of each thread – comes on
+//! top and is bounded by [`fixed`].
 
 use super::setrank::Keep;
 use crate::config::{Encoder, Input, ModelConfig};
+use crate::ops::rows::{CHUNK, TILE};
 
 /// Bytes of a value of the f32 path.
 const VALUE: usize = size_of::<f32>();
@@ -16,55 +19,75 @@ const VALUE: usize = size_of::<f32>();
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Activations {
     /// Bytes that each document needs.
-    pub per_document: f64,
+    pub per_document: usize,
     /// Bytes that each set needs beyond those of its documents.
-    pub per_set: f64,
+    pub per_set: usize,
+    /// Bytes that each batch needs: q of the inducing points, which all sets share.
+    pub per_batch: usize,
 }
 
 impl Activations {
     /// The buffers of a forward pass of the model of `config`, and of backward where `keep` says that it follows.
     pub fn new(config: &ModelConfig, keep: Keep) -> Self {
         let [c, g, heads, blocks] =
-            [config.hidden_size, config.ffn_size, config.num_heads, config.num_blocks]
-                .map(|size| size as f64);
-        let input = match config.input {
-            // The rows behind the ReLU.
-            Input::Linear => c,
-            // Hidden rows of 4C, their LayerNorm's, that one's output, and the second LayerNorm's.
-            Input::Rbf => 3.0 * 4.0 * c + c + 2.0,
+            [config.hidden_size, config.ffn_size, config.num_heads, config.num_blocks];
+        let train = keep == Keep::ForBackward;
+        let input = match (config.input, train) {
+            // Where ReLU cut.
+            (Input::Linear, true) => c,
+            (Input::Linear, false) => 0,
+            // ReLU's output of 4C, its normalised rows, γ and β on them, and the second LayerNorm's rows.
+            (Input::Rbf, _) => 3 * 4 * c + c + 2,
         };
-        // Two norms' and attention's statistics.
-        let row = 7.0 * c + g + heads + 2.0;
-        let (kept, inputs_of_blocks, within_a_call) = match keep {
-            // The output of the network before its residual.
-            Keep::Nothing => (blocks.min(1.0), 2.0 * c, c),
-            // The same, and gradients of the hidden rows, of q, k and v, of a block's input and of its output.
-            Keep::ForBackward => {
-                (blocks, (blocks + 1.0) * c, c + g + gradients_of_attention(config) + 2.0 * c)
-            }
+        let input_gradients = if train && config.input == Input::Rbf { 4 * c } else { 0 };
+        let outer_ffn = config.encoder == Encoder::Imsab && !config.inner_ffn;
+        let (document, point) = match (train, outer_ffn) {
+            (true, false) => (7 * c + g + heads + 2, 7 * c + g + heads + 2),
+            // The first norm's output is its own buffer, and the points have no network.
+            (true, true) => (7 * c + g + heads + 2, 5 * c + heads + 1),
+            (false, false) => (4 * c, 4 * c),
+            (false, true) => (5 * c, 4 * c),
         };
-        let per_document = input + kept * row + inputs_of_blocks + within_a_call + 1.0;
+        // A score each; the inputs of all blocks and the last's output, or two rows in turn.
+        let rows = 1 + if train { (blocks + 1) * c } else { 2 * c };
+        let kept = if train { blocks } else { blocks.min(1) };
+        let gradients = if train { 3 * c + c } else { 0 };
         let points = match config.encoder {
-            Encoder::Msab => 0.0,
-            Encoder::Imsab => config.num_inducing as f64,
+            Encoder::Msab => 0,
+            Encoder::Imsab => config.num_inducing,
         };
-        let gradients_of_points = if keep == Keep::ForBackward { 2.0 * c } else { 0.0 };
-        let per_set = points * (kept * (row + c) + gradients_of_points);
-        Activations { per_document: VALUE as f64 * per_document, per_set: VALUE as f64 * per_set }
+        let point_gradients = if train { c } else { 0 };
+        Activations {
+            per_document: VALUE * (input + input_gradients + kept * document + rows + gradients),
+            per_set: VALUE * points * (kept * point + point_gradients),
+            per_batch: VALUE * points * kept * c,
+        }
     }
 
     /// Bytes of a batch.
-    pub fn of_batch(&self, documents: usize, sets: usize) -> f64 {
-        self.per_document * documents as f64 + self.per_set * sets as f64
+    pub fn of_batch(&self, documents: usize, sets: usize) -> usize {
+        let documents = self.per_document.saturating_mul(documents);
+        documents.saturating_add(self.per_set.saturating_mul(sets)).saturating_add(self.per_batch)
     }
 }
 
-/// Values a document of the gradients of q, k and v.
-fn gradients_of_attention(config: &ModelConfig) -> f64 {
-    let c = config.hidden_size as f64;
-    match config.encoder {
-        // q's stands alone first.
-        Encoder::Msab => 4.0 * c,
-        Encoder::Imsab => 3.0 * c,
-    }
+/// Bytes beside the batch's, at most, on `threads` threads, for sets of at most `largest` documents.
+pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
+    let [c, g, f] = [config.hidden_size, config.ffn_size, config.input_size()];
+    // A panel's missing columns are filled up.
+    let packed = |k: usize, n: usize| k * n.next_multiple_of(32);
+    let input = match config.input {
+        Input::Linear => packed(f, c),
+        Input::Rbf => packed(f * config.rbf_centers, 4 * c).max(packed(4 * c, c)),
+    };
+    let weights = packed(c, 3 * c).max(packed(c, g)).max(input) + packed(g, c);
+    let sums = 2 * 2 * 4 * c * CHUNK.div_ceil(TILE);
+    let chunk = CHUNK * (g + c) + sums + config.num_inducing * c * (6 + 3 * config.num_blocks);
+    let network = TILE * (g + c);
+    // Blocks of weight gradients, and the packed rows that they are made of.
+    let gradients = 2 * 256 * 256 + 3 * 256 * 4 * c;
+    let width = (c / config.num_heads).next_multiple_of(32);
+    let keys = largest.max(config.num_inducing).min(512).next_multiple_of(32) + 16;
+    let attention = 3 * keys * width + 3 * 48 * keys + 2 * 48 * width + 4 * largest;
+    VALUE * (weights + chunk + threads * network.max(gradients).max(attention))
 }

@@ -61,12 +61,14 @@ impl<T> Workspace<T> {
 }
 
 impl<T: Scalar> Workspace<T> {
-    /// Bytes held by all buffers.
-    pub fn bytes(&self) -> usize {
+    /// Bytes held by the buffers that grow with the batch, and by all others.
+    pub fn bytes(&self) -> (usize, usize) {
         let hidden: usize = self.hidden.iter().map(|rows| size_of_val(&**rows)).sum();
         let blocks: usize = self.blocks.iter().map(BlockActivations::bytes).sum();
         let own = size_of_val(&*self.scores) + size_of_val(&*self.d_hidden);
-        hidden + blocks + own + self.embedding.bytes() + self.block_gradients.bytes() + self.scratch.bytes()
+        let (scratch, block_gradients) = (self.scratch.bytes(), self.block_gradients.bytes());
+        let of_batch = hidden + blocks + own + self.embedding.bytes() + scratch.0 + block_gradients.0;
+        (of_batch, scratch.1 + block_gradients.1)
     }
 }
 

@@ -279,3 +279,49 @@ fn real_text_survives_the_round_trip() {
         assert_eq!(folder.bytes("a.sets"), folder.bytes("b.sets"), "{name}");
     }
 }
+
+/// The largest resident memory of `setrank` with these arguments, in KiB, as far as it is seen before it ends.
+#[cfg(target_os = "linux")]
+fn peak_memory(folder: &Folder, arguments: &str) -> u64 {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_setrank"))
+        .current_dir(folder.path())
+        .args(arguments.split_whitespace())
+        .spawn()
+        .unwrap();
+    let mut peak = 0;
+    loop {
+        let ended = child.try_wait().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let seen = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse().ok());
+        peak = peak.max(seen.unwrap_or(0));
+        match ended {
+            Some(status) => break assert!(status.success(), "{arguments}"),
+            None => std::thread::sleep(std::time::Duration::from_millis(1)),
+        }
+    }
+    peak
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_import_does_not_grow_with_the_file() {
+    let folder = Folder::new();
+    let features: String = (1..=200).map(|index| format!(" {index}:0.{index:03}")).collect();
+    let text = |documents: usize| -> String {
+        (0..documents).map(|document| format!("1 qid:{}{features}\n", document / 100)).collect()
+    };
+    folder.file("small.txt", text(4_000));
+    folder.file("large.txt", text(24_000));
+    let peaks = ["small", "large"].map(|name| {
+        let peak = peak_memory(&folder, &format!("import {name}.txt -o {name}.sets --threads 2"));
+        assert!(peak > 0);
+        peak
+    });
+    let more = std::fs::metadata(folder.path().join("large.txt")).unwrap().len()
+        - std::fs::metadata(folder.path().join("small.txt")).unwrap().len();
+    let grown = peaks[1].saturating_sub(peaks[0]) << 10;
+    // What is held for each document is a few dozen bytes; its text has two thousand.
+    assert!(grown < more / 5, "{peaks:?} KiB for {more} bytes more");
+}

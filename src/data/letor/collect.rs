@@ -24,6 +24,8 @@ pub struct Collector<'a, S> {
     sink: S,
     layout: Option<Layout>,
     segments: Vec<Segment>,
+    /// Rows on their way to the sink.
+    block: Vec<f32>,
 
     files: Vec<String>,
     lines: u64,
@@ -93,6 +95,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             sink,
             layout: None,
             segments: Vec::new(),
+            block: Vec::new(),
             files: Vec::new(),
             lines: 0,
             documents: 0,
@@ -129,17 +132,17 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// Appends chunks that follow each other in the current file.
-    pub fn append(&mut self, chunks: Vec<Chunk>) -> Result<()> {
-        for chunk in &chunks {
+    pub fn append(&mut self, chunks: &[Chunk]) -> Result<()> {
+        for chunk in chunks {
             self.append_documents(chunk)?;
         }
         let layout = self.layout_so_far();
         if self.layout.replace(layout) != Some(layout) {
             self.segments.push(Segment { layout, rows: 0 });
         }
-        for chunk in &chunks {
+        for chunk in chunks {
             self.segments.last_mut().expect("just pushed").rows += chunk.documents() as u64;
-            append_rows(&mut self.sink, chunk, layout, self.options.absent)?;
+            append_rows(&mut self.sink, chunk, layout, self.options.absent, &mut self.block)?;
         }
         Ok(())
     }

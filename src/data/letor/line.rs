@@ -1,5 +1,6 @@
 //! Lines of LETOR text, parsed into a [`Chunk`].
 
+use super::pair;
 use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
 use crate::data::number::{Flaw, byte, ends_token, scan, scan_digits};
 
@@ -76,8 +77,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Parses `text`, which holds whole lines.
-    pub fn parse(text: &[u8], options: &LetorOptions) -> Chunk {
+    /// Parses `text`, which holds whole lines, in the memory of the chunk `used`, which is not needed any more.
+    pub fn parse(text: &[u8], options: &LetorOptions, used: Chunk) -> Chunk {
         let mut parser = Parser {
             text,
             at: 0,
@@ -85,9 +86,10 @@ impl Chunk {
             labels: options.labels,
             sized: !options.query_sizes.is_empty(),
             label_offset: options.label_offset,
-            // Eight bytes a pair is a fair guess: it spares most of the growing.
-            chunk: Chunk { entries: Vec::with_capacity(text.len() / 8), ..Chunk::default() },
+            chunk: used.emptied(),
         };
+        // Eight bytes a pair is a fair guess: it spares most of the growing.
+        parser.chunk.entries.reserve(text.len() / 8);
         while parser.at < text.len() {
             if let Err(error) = parser.line() {
                 parser.chunk.drop_unfinished_document();
@@ -97,6 +99,17 @@ impl Chunk {
             parser.chunk.lines += 1;
         }
         parser.chunk
+    }
+
+    /// An empty chunk with the memory of this one, which saves the system from handing out new pages.
+    fn emptied(self) -> Chunk {
+        let Chunk { mut labels, mut ids, mut id_ends, mut entries, mut entry_ends, .. } = self;
+        labels.clear();
+        ids.clear();
+        id_ends.clear();
+        entries.clear();
+        entry_ends.clear();
+        Chunk { labels, ids, id_ends, entries, entry_ends, ..Chunk::default() }
     }
 
     /// Number of documents.
@@ -190,7 +203,7 @@ impl<'a> Parser<'a> {
     /// Goes to the end of the line.
     fn skip_line(&mut self) {
         let rest = &self.text[self.at..];
-        self.at += rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+        self.at += memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     }
 
     fn document(&mut self) -> Result<(), LineError> {
@@ -306,19 +319,26 @@ impl<'a> Parser<'a> {
                 break Ok(());
             }
             let start = at;
-            let mut digits = 0;
-            at = scan_digits(text, start, &mut digits);
-            if at == start || byte(text, at) != b':' {
-                break Err(self.no_pair(start));
-            }
-            // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
-            let index = if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
-            let value = match scan(text, at + 1) {
-                Ok((value, end)) => {
-                    at = end;
-                    value
+            let window = text[at..].first_chunk().copied();
+            let (index, value) = if let Some(pair) = window.and_then(pair::usual) {
+                at += pair.length;
+                (pair.index, pair.value)
+            } else {
+                let mut digits = 0;
+                at = scan_digits(text, start, &mut digits);
+                if at == start || byte(text, at) != b':' {
+                    break Err(self.no_pair(start));
                 }
-                Err(flaw) => break Err(self.no_value(start, flaw)),
+                // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
+                let index =
+                    if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
+                match scan(text, at + 1) {
+                    Ok((value, end)) => {
+                        at = end;
+                        (index, value)
+                    }
+                    Err(flaw) => break Err(self.no_value(start, flaw)),
+                }
             };
             if (index < self.bounds.least || index > self.bounds.largest)
                 && let Err(error) = self.unusual_index(start, index)

@@ -32,6 +32,7 @@
 mod collect;
 mod layout;
 mod line;
+mod pair;
 mod render;
 pub mod sizes;
 
@@ -109,7 +110,7 @@ impl Default for LetorOptions {
             label_offset: 0.0,
             query_sizes: Vec::new(),
             labels: Labels::Required,
-            chunk_size: 1 << 20,
+            chunk_size: 1 << 18,
         }
     }
 }
@@ -199,9 +200,10 @@ fn collect<S: Sink>(
 ) -> Result<(Collected, S)> {
     check(inputs, options)?;
     let sizes = options.query_sizes.iter().map(|path| sizes::read(path)).collect::<Result<Vec<_>>>()?;
-    let chunks_at_once = 3 * rayon::current_num_threads();
+    let chunks_at_once = 4 * rayon::current_num_threads();
     let mut collector = Collector::new(options, sink);
     let mut bytes_before = 0;
+    let mut used = Vec::new();
     for (number, path) in inputs.iter().enumerate() {
         let mut input = Input::open(path)?;
         collector.start_file(input.name());
@@ -212,12 +214,14 @@ fn collect<S: Sink>(
             let (next, appended) = rayon::join(
                 || -> Result<Vec<Chunk>> {
                     let pieces = input.pieces(chunks_at_once, options.chunk_size)?;
-                    Ok(pieces.par_iter().map(|piece| Chunk::parse(piece, options)).collect())
+                    used.resize_with(pieces.len(), Chunk::default);
+                    let pieces = pieces.par_iter().zip(std::mem::take(&mut used));
+                    Ok(pieces.map(|(piece, used)| Chunk::parse(piece, options, used)).collect())
                 },
-                || if parsed.is_empty() { Ok(()) } else { collector.append(parsed) },
+                || if parsed.is_empty() { Ok(()) } else { collector.append(&parsed) },
             );
             appended?;
-            parsed = next?;
+            used = std::mem::replace(&mut parsed, next?);
             progress(bytes_before + input.bytes_read())?;
             if parsed.is_empty() {
                 break;
