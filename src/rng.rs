@@ -26,6 +26,10 @@ pub enum Stream {
     Randomization = 8,
     /// A random order of documents, as a baseline.
     RandomScores = 9,
+    /// Noise and dropped features in training.
+    Augment = 10,
+    /// Permuted features, to measure their importance.
+    Importance = 11,
 }
 
 /// Four 32-bit outputs for a 128-bit counter and a 64-bit key.

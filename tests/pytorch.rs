@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 use setrank::model::setrank::{Inputs, Keep, Workspace};
 use setrank::ops::Scalar;
-use setrank::ops::loss::Loss;
+use setrank::ops::loss::{Loss, Scratch};
 use setrank::train::Checkpoint;
 
 struct Fixture {
@@ -63,9 +63,11 @@ impl Fixture {
         let losses = [Loss::AttentionRank, Loss::SoftmaxCrossEntropy].map(|loss| {
             let mut d_scores = vec![0.0; documents];
             let mut total = 0.0;
+            let mut scratch = Scratch::default();
             for set in offsets.windows(2) {
                 let rows = set[0]..set[1];
-                total += loss.of_set(&scores[rows.clone()], &labels[rows.clone()], &mut d_scores[rows]);
+                let (scores, labels) = (&scores[rows.clone()], &labels[rows.clone()]);
+                total += loss.of_set(&mut scratch, scores, labels, &mut d_scores[rows]);
             }
             let d_scores: Vec<T> = d_scores.iter().map(|d| T::from_f64(d / sets)).collect();
             let mut gradients = vec![T::ZERO; params.len()];
@@ -129,10 +131,15 @@ fn normalisation_makes_the_same_features() {
         let config = fixture.checkpoint.model.config();
         let raw = fixture.values::<f32>("raw");
         let mut features = Vec::new();
-        for row in raw.chunks_exact(config.num_features) {
-            let mut out = vec![0.0; config.input_size()];
-            config.normalize.apply(row, &mut out);
-            features.extend(out.into_iter().map(f64::from));
+        let width = config.input_size();
+        for set in fixture.values::<i64>("offsets").windows(2) {
+            let mut rows = vec![f32::NAN; (set[1] - set[0]) as usize * width];
+            let raw = &raw[set[0] as usize * config.num_features..];
+            for (raw, out) in raw.chunks_exact(config.num_features).zip(rows.chunks_exact_mut(width)) {
+                config.normalize.apply(raw, out);
+            }
+            config.normalize.compare_within_set(&mut rows, config.num_features);
+            features.extend(rows.into_iter().map(f64::from));
         }
         let expected: Vec<f64> = fixture.values::<f32>("features").into_iter().map(f64::from).collect();
         assert_close(&format!("{name}: features"), &features, &expected, 1e-6);

@@ -14,6 +14,7 @@ macro_rules! tell {
 
 mod compare;
 mod compute;
+mod crossval;
 mod demo;
 mod eval;
 mod export;
@@ -51,6 +52,8 @@ enum Command {
     Info(info::Args),
     /// Train a model
     Train(Box<train::Args>),
+    /// Train and test on parts in rotating roles, with several seeds
+    Crossval(Box<crossval::Args>),
     /// Evaluate a model or a file of scores
     Eval(eval::Args),
     /// Score the documents of every query
@@ -71,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Synth(args) => synth::run(args),
         Command::Info(args) => info::run(args),
         Command::Train(args) => train::run(*args),
+        Command::Crossval(args) => crossval::run(*args),
         Command::Eval(args) => eval::run(args),
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),

@@ -8,6 +8,7 @@ use setrank::data::Dataset;
 use setrank::data::batch::Batcher;
 use setrank::data::initial::{self, InitialFeature, InitialSources};
 use setrank::data::letor::Labels;
+use setrank::eval::ensemble::mean_of_standardised;
 use setrank::model::scorer;
 use setrank::train::Checkpoint;
 
@@ -75,7 +76,8 @@ pub struct Scored {
     pub kept: Option<Vec<bool>>,
 }
 
-/// Opens data for the models in `folders` and scores it with the mean of their scores.
+/// Opens data for the models in `folders` and scores it; several rank by the mean of their scores, standardised within
+/// each set.
 pub fn score(
     folders: &[PathBuf],
     data: &[PathBuf],
@@ -107,18 +109,21 @@ pub fn score(
     let mut data = source::open_for_model(data, text, labels, features)?;
     initial.attach(&mut data)?;
     let bar = progress(data.num_queries() * models.len());
-    let mut sums = vec![0.0f64; data.num_documents()];
+    let mut of_models = Vec::with_capacity(models.len());
     let mut kept = None;
     for (number, Checkpoint { model, parameters }) in models.iter().enumerate() {
         let batcher = Batcher::new(&data, model.config())?;
         let done_before = number * data.num_queries();
         let scores =
             scorer::score(model, parameters, &batcher, |done| bar.set_position((done_before + done) as u64))?;
-        sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += f64::from(score));
+        of_models.push(scores);
         kept = batcher.kept().map(<[bool]>::to_vec);
     }
     bar.finish_and_clear();
-    let scores = sums.into_iter().map(|sum| (sum / models.len() as f64) as f32).collect();
+    let mut scores = mean_of_standardised(&data, &of_models, kept.as_deref());
+    if let Some(kept) = &kept {
+        initial::rank_dropped_below(&data, kept, &mut scores);
+    }
     Ok(Scored { data, scores, kept })
 }
 

@@ -57,6 +57,8 @@ pub struct State {
     pub parameters: Vec<f32>,
     /// Moments after the last step; its steps are those of `progress`.
     pub adam: Adam,
+    /// Running average of the parameters, where one is kept.
+    pub average: Option<Vec<f32>>,
     /// How far the run is.
     pub progress: Progress,
 }
@@ -65,7 +67,12 @@ impl State {
     /// A run that has not begun.
     pub fn new(parameters: Vec<f32>, data: u32, config: u32) -> Self {
         let adam = Adam::new(parameters.len());
-        State { parameters, adam, progress: Progress { data, config, ..Progress::default() } }
+        State { parameters, adam, average: None, progress: Progress { data, config, ..Progress::default() } }
+    }
+
+    /// The parameters to validate and to keep: the average, or where none is kept those after the last step.
+    pub fn evaluated(&self) -> &[f32] {
+        self.average.as_deref().unwrap_or(&self.parameters)
     }
 
     /// Writes the state into `folder`.
@@ -75,10 +82,14 @@ impl State {
             ("parameters", &self.parameters),
             ("adam.first", &self.adam.first),
             ("adam.second", &self.adam.second),
-        ]
-        .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
+        ];
+        let average = self.average.iter().map(|average| ("average", average));
+        let tensors = tensors
+            .into_iter()
+            .chain(average)
+            .map(|(name, values)| (name.to_owned(), len.clone(), &values[..]));
         let progress = serde_json::to_value(&self.progress).expect("plain data");
-        write_tensors(&folder.join(STATE), tensors.into_iter(), progress)
+        write_tensors(&folder.join(STATE), tensors, progress)
     }
 
     /// Reads the state of a model of `len` parameter values from `folder`.
@@ -95,6 +106,7 @@ impl State {
             .map_err(|e| Error::damaged(&path, format!("how far the run is: {e}")))?;
         Ok(State {
             parameters: read("parameters")?,
+            average: tensors.tensor("average").is_ok().then(|| read("average")).transpose()?,
             adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step: progress.step },
             progress,
         })

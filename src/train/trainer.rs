@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::average;
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
 use super::optimizer::global_norm;
@@ -13,7 +14,7 @@ use crate::data::batch::{Batch, Batcher, Shuffle};
 use crate::eval::{Conventions, Metric, evaluate};
 use crate::model::scorer;
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
-use crate::ops::loss::Loss;
+use crate::ops::loss::{Loss, Scratch};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
@@ -90,6 +91,7 @@ pub struct Trainer<'a> {
     state: State,
     gradients: Vec<f32>,
     workspace: Workspace<f32>,
+    loss_scratch: Scratch,
     batch: Batch,
 }
 
@@ -100,7 +102,7 @@ impl<'a> Trainer<'a> {
         model: SetRank,
         train: Batcher<'a>,
         valid: Option<Batcher<'a>>,
-        state: State,
+        mut state: State,
     ) -> Result<Self> {
         let relevant = |batcher: &Batcher<'_>| {
             batcher.data().labels().is_some_and(|labels| labels.iter().any(|&label| label > 0.0))
@@ -125,12 +127,19 @@ impl<'a> Trainer<'a> {
             ));
         }
         let progress = &state.progress;
+        if config.ema > 0.0 && progress.step == 0 {
+            state.average = Some(state.parameters.clone());
+        }
         let steps_per_epoch =
             train.sets().len().div_ceil(config.batch_sets.saturating_mul(config.accumulate));
-        if progress.step_in_epoch >= steps_per_epoch as u64 || !progress.loss_sum.is_finite() {
+        let fits = progress.step_in_epoch < steps_per_epoch as u64
+            && progress.loss_sum.is_finite()
+            && state.average.is_some() == (config.ema > 0.0);
+        if !fits {
             return Err(Error::data("the state of the run does not fit its data: it cannot be resumed"));
         }
         let gradients = vec![0.0; model.layout().len()];
+        let train = train.with_augment(config.augment());
         let trainer = Trainer {
             config,
             model,
@@ -139,6 +148,7 @@ impl<'a> Trainer<'a> {
             state,
             gradients,
             workspace: Workspace::default(),
+            loss_scratch: Scratch::default(),
             batch: Batch::default(),
         };
         if let Some(valid) = &trainer.valid {
@@ -316,7 +326,8 @@ impl<'a> Trainer<'a> {
             let training = Some(TrainingStep { seed: self.config.seed, step: number });
             let parameters = &self.state.parameters;
             self.model.forward(&mut self.workspace, parameters, inputs, Keep::ForBackward, training);
-            let (losses, mut d_scores) = losses(self.config.loss, self.workspace.scores(), &self.batch);
+            let (losses, mut d_scores) =
+                losses(self.config.loss, &mut self.loss_scratch, self.workspace.scores(), &self.batch);
             if let Some(set) = losses.iter().position(|loss| !loss.is_finite()) {
                 let query = self.train.data().query(self.batch.queries[set]);
                 return Err(Error::NonFinite(format!(
@@ -351,8 +362,11 @@ impl<'a> Trainer<'a> {
         let scale = if clipped { self.config.clip / gradient_norm } else { 1.0 };
         let total = self.total_steps().unwrap_or(u64::MAX);
         let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
-        let State { parameters, adam, progress } = &mut self.state;
+        let State { parameters, adam, average, progress } = &mut self.state;
         adam.step(parameters, &self.gradients, scale as f32, lr as f32, self.config.adam());
+        if let Some(average) = average {
+            average::update(average, parameters, self.config.ema, adam.step);
+        }
         progress.step = adam.step;
         progress.step_in_epoch += 1;
         progress.loss_sum += loss_sum;
@@ -412,15 +426,16 @@ impl<'a> Trainer<'a> {
     /// Loss and metric of the current model on `valid`.
     fn validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
         let data = valid.data();
-        let scores = scorer::score(&self.model, &self.state.parameters, valid, |_| {})?;
+        let scores = scorer::score(&self.model, self.state.evaluated(), valid, |_| {})?;
         let labels = data.labels().unwrap_or(&[]);
         let mut loss_sum = 0.0;
+        let mut scratch = Scratch::default();
         for query in data.queries() {
             let rows = query.rows().filter(|&row| valid.kept().is_none_or(|kept| kept[row]));
             let (scores, labels): (Vec<f64>, Vec<f32>) =
                 rows.map(|row| (f64::from(scores[row]), labels[row])).unzip();
             let mut gradient = vec![0.0; scores.len()];
-            loss_sum += self.config.loss.of_set(&scores, &labels, &mut gradient);
+            loss_sum += self.config.loss.of_set(&mut scratch, &scores, &labels, &mut gradient);
         }
         let metric = self.measure(data, &scores)?;
         Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
@@ -430,7 +445,7 @@ impl<'a> Trainer<'a> {
         let mut config = self.model.config().clone();
         config.training = self.record();
         let model = SetRank::new(config)?;
-        Checkpoint { model, parameters: self.state.parameters.clone() }.save(folder)
+        Checkpoint { model, parameters: self.state.evaluated().to_vec() }.save(folder)
     }
 
     /// The record of the training in the model's configuration.
@@ -459,7 +474,7 @@ impl<'a> Trainer<'a> {
 }
 
 /// Loss of each set, and the gradient of their sum by the scores.
-fn losses(loss: Loss, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
+fn losses(loss: Loss, scratch: &mut Scratch, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
     let scores: Vec<f64> = scores.iter().map(|&score| f64::from(score)).collect();
     let mut gradient = vec![0.0; scores.len()];
     let losses = batch
@@ -467,7 +482,7 @@ fn losses(loss: Loss, scores: &[f32], batch: &Batch) -> (Vec<f64>, Vec<f32>) {
         .windows(2)
         .map(|set| {
             let rows = set[0]..set[1];
-            loss.of_set(&scores[rows.clone()], &batch.labels[rows.clone()], &mut gradient[rows])
+            loss.of_set(scratch, &scores[rows.clone()], &batch.labels[rows.clone()], &mut gradient[rows])
         })
         .collect();
     (losses, gradient.into_iter().map(|d| d as f32).collect())
