@@ -22,7 +22,7 @@ fn fixtures() -> Vec<(String, Fixture)> {
         .filter(|p| p.is_dir())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 9, "the fixtures are committed");
+    assert!(folders.len() >= 11, "the fixtures are committed");
     folders
         .into_iter()
         .map(|folder| {
@@ -33,13 +33,17 @@ fn fixtures() -> Vec<(String, Fixture)> {
         .collect()
 }
 
+fn values<T: bytemuck::Pod>(bytes: &[u8], name: &str) -> Vec<T> {
+    let tensors = SafeTensors::deserialize(bytes).unwrap();
+    let data = tensors.tensor(name).unwrap().data();
+    data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
 type LossAndGradient = (Loss, f64, Vec<f64>);
 
 impl Fixture {
     fn values<T: bytemuck::Pod>(&self, name: &str) -> Vec<T> {
-        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
-        let data = tensors.tensor(name).unwrap().data();
-        data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+        values(&self.bytes, name)
     }
 
     /// Scores, and loss and gradient of each loss, in precision `T`.
@@ -122,6 +126,35 @@ fn f64_matches_to_the_last_digits() {
 fn f32_matches_within_its_rounding() {
     for (name, fixture) in fixtures() {
         fixture.assert_matches::<f32>(&name, 1e-5);
+    }
+}
+
+#[test]
+fn losses_and_their_gradients_by_the_scores_match() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/losses.safetensors");
+    let bytes = std::fs::read(path).unwrap();
+    let (scores, labels) = (values::<f64>(&bytes, "scores"), values::<f32>(&bytes, "labels"));
+    let offsets: Vec<usize> = values::<i64>(&bytes, "offsets").into_iter().map(|o| o as usize).collect();
+    let mut scratch = Scratch::default();
+    for loss in Loss::ALL {
+        let mut gradient = vec![f64::NAN; scores.len()];
+        let sum: f64 = offsets
+            .windows(2)
+            .map(|set| {
+                let rows = set[0]..set[1];
+                let (scores, labels) = (&scores[rows.clone()], &labels[rows.clone()]);
+                loss.of_set(&mut scratch, scores, labels, &mut gradient[rows])
+            })
+            .sum();
+        let key = serde_json::to_value(loss).unwrap();
+        let key = key.as_str().unwrap();
+        assert_close(key, &[sum], &values(&bytes, &format!("loss.{key}")), 1e-12);
+        assert_close(
+            &format!("gradient of {key}"),
+            &gradient,
+            &values(&bytes, &format!("grad.{key}")),
+            1e-12,
+        );
     }
 }
 

@@ -19,6 +19,7 @@ mod demo;
 mod eval;
 mod export;
 mod import;
+mod importance;
 mod info;
 mod interrupt;
 mod logger;
@@ -56,6 +57,8 @@ enum Command {
     Crossval(Box<crossval::Args>),
     /// Evaluate a model or a file of scores
     Eval(eval::Args),
+    /// Measure what each feature is worth to a model
+    Importance(Box<importance::Args>),
     /// Score the documents of every query
     Rank(rank::Args),
     /// Test whether two rankings differ
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::run(*args),
         Command::Crossval(args) => crossval::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Importance(args) => importance::run(*args),
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Demo(args) => demo::run(args),

@@ -8,6 +8,7 @@ pub mod comparison;
 pub mod conventions;
 pub mod ensemble;
 pub mod evaluate;
+pub mod importance;
 pub mod metrics;
 pub mod report;
 pub mod scores;

@@ -1,7 +1,9 @@
 //! The commands, as a person calls them: one file a command or family.
 
 mod common;
+mod crossval;
 mod eval;
 mod import;
+mod importance;
 mod rank;
 mod train;
