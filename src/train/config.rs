@@ -388,6 +388,11 @@ impl TrainConfig {
         if self.seed > i64::MAX as u64 {
             return fail(format!("seed is {}: it must be at most {}", self.seed, i64::MAX));
         }
+        if self.normalize == Kind::None && self.fill != Fill::Zero {
+            return fail(
+                "fill needs a normalisation: with `normalize = \"none\"` a missing value is 0".into(),
+            );
+        }
         if self.batch_sets == 0 || self.accumulate == 0 {
             return fail("batch_sets and accumulate must be at least 1".into());
         }
@@ -511,6 +516,7 @@ mod tests {
             ("ema = 1.0", "ema"),
             ("feature_dropout = 1.5", "feature_dropout"),
             ("noise = -1.0", "noise"),
+            ("normalize = \"none\"\nfill = \"high\"", "fill needs"),
             ("batch_sets = 0", "batch_sets"),
             ("epochs = 0\npatience = 0", "nothing would end"),
         ] {

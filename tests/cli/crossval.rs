@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use crate::common::{Folder, TINY, contains, letor};
 
-/// A folder with `p1.txt` to `p4.txt`.
+/// A folder with `p1.txt` to `p4.txt`, whose queries have ids of their own.
 fn with_parts() -> Folder {
     let folder = Folder::new();
     for part in 1..=4 {
-        folder.file(&format!("p{part}.txt"), letor(10, part));
+        let text = letor(10, part).replace("qid:", &format!("qid:p{part}-"));
+        folder.file(&format!("p{part}.txt"), text);
     }
     folder
 }

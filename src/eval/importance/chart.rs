@@ -42,12 +42,12 @@ fn draw(
     let height = 2 * MARGIN + ROW * shown.len() as i32;
     let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
     root.fill(&WHITE)?;
-    let ends = |summary: &Summary| [summary.mean, summary.mean + summary.std_error];
+    let ends = |s: &Summary| [s.mean - s.std_error, s.mean, s.mean + s.std_error];
     let all = || shown.iter().flat_map(|i| [ends(&i.within_set), ends(&i.across_sets)]).flatten();
     let finite = || all().filter(|value| value.is_finite());
     let (low, high) = (finite().fold(0.0, f64::min), finite().fold(0.0, f64::max));
     let scale = f64::from(WIDTH - NAMES - RIGHT) / (high - low).max(1e-9);
-    let x = |value: f64| NAMES + ((value - low) * scale).round() as i32;
+    let x = |value: f64| NAMES + ((value.clamp(low, high) - low) * scale).round() as i32;
     let style = |size: i32, side: HPos| {
         ("sans-serif", size).into_font().color(&TEXT).pos(Pos::new(side, VPos::Center))
     };
