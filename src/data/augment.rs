@@ -19,9 +19,9 @@ impl Augment {
 
     /// Disturbs one document with the draws of `rng`: `values` `[F]`, and `within_set` `[F]` or nothing.
     pub(super) fn apply(&self, mut rng: Rng, values: &mut [f32], within_set: &mut [f32]) {
-        for feature in 0..values.len() {
+        for (feature, value) in values.iter_mut().enumerate() {
             let dropped = self.feature_dropout > 0.0 && rng.uniform() < self.feature_dropout;
-            for value in std::iter::once(&mut values[feature]).chain(within_set.get_mut(feature)) {
+            for value in std::iter::once(value).chain(within_set.get_mut(feature)) {
                 if dropped {
                     *value = 0.0;
                 } else if self.noise > 0.0 {
