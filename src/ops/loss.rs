@@ -1,8 +1,8 @@
 //! The listwise losses of a set and their gradients, in f64.
 //!
-//! [`attention`] compares the attention that scores give to the judged documents with the attention that labels
-//! give (paper, section 4.4); [`lambda`] weighs pairs by what their order is worth in NDCG; [`approx_ndcg`] makes
-//! NDCG itself smooth.
+//! The two of the paper and its code compare the attention that scores give to the judged documents with the
+//! attention that labels give (paper, section 4.4); [`Loss::LambdaLoss`] weighs pairs by what their order is worth in
+//! NDCG; [`Loss::ApproxNdcg`] makes NDCG itself smooth.
 
 use serde::{Deserialize, Serialize};
 
