@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::normalize::{Kind, Normalize};
+use crate::data::normalize::{Kind, Normalize, WithinSet};
 use crate::data::{Absent, RawFeatures};
 use crate::{Error, Result};
 
@@ -158,7 +158,8 @@ impl ModelConfig {
         self.hidden_size / self.num_heads
     }
 
-    /// Width of a normalised document: the raw features and the indicators of missing values.
+    /// Width of a normalised document: the raw features, the indicators of missing values and the columns within the
+    /// set.
     pub fn input_size(&self) -> usize {
         self.normalize.output_width(self.num_features)
     }
@@ -245,6 +246,11 @@ impl ModelConfig {
             return Err(Error::config(format!(
                 "the model would have about {parameters} parameters: at most {MAX_PARAMETERS} are possible"
             )));
+        }
+        if self.input == Input::Rbf && self.normalize.within_set != WithinSet::None {
+            return Err(Error::config(
+                "the rbf input needs features in [0, 1], which columns within the set are not (--within-set none)",
+            ));
         }
         if self.input == Input::Rbf && self.normalize.kind != Kind::MinMax {
             return Err(Error::config(

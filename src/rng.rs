@@ -28,6 +28,10 @@ pub enum Stream {
     RandomScores = 9,
     /// Made-up batches and matrices of a benchmark.
     Benchmark = 10,
+    /// Noise and dropped features in training.
+    Augment = 11,
+    /// Permuted features, to measure their importance.
+    Importance = 12,
 }
 
 /// Four 32-bit outputs for a 128-bit counter and a 64-bit key.

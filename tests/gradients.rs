@@ -7,7 +7,7 @@
 use setrank::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
-use setrank::ops::loss::Loss;
+use setrank::ops::loss::{Loss, Scratch};
 use setrank::rng::{Rng, Stream};
 
 const LOSSES: [Loss; 2] = [Loss::AttentionRank, Loss::SoftmaxCrossEntropy];
@@ -74,9 +74,11 @@ impl Problem {
     fn loss_and_score_gradient(&self, scores: &[f64]) -> (f64, Vec<f64>) {
         let mut d_scores = vec![0.0; scores.len()];
         let mut total = 0.0;
+        let mut scratch = Scratch::default();
         for set in self.offsets.windows(2) {
             let rows = set[0]..set[1];
-            total += self.loss.of_set(&scores[rows.clone()], &self.labels[rows.clone()], &mut d_scores[rows]);
+            let (scores, labels) = (&scores[rows.clone()], &self.labels[rows.clone()]);
+            total += self.loss.of_set(&mut scratch, scores, labels, &mut d_scores[rows]);
         }
         (total, d_scores)
     }

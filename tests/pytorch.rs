@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 use setrank::model::setrank::{Inputs, Keep, Workspace};
 use setrank::ops::Scalar;
-use setrank::ops::loss::Loss;
+use setrank::ops::loss::{Loss, Scratch};
 use setrank::train::Checkpoint;
 
 struct Fixture {
@@ -22,7 +22,7 @@ fn fixtures() -> Vec<(String, Fixture)> {
         .filter(|p| p.is_dir())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 9, "the fixtures are committed");
+    assert!(folders.len() >= 11, "the fixtures are committed");
     folders
         .into_iter()
         .map(|folder| {
@@ -33,13 +33,17 @@ fn fixtures() -> Vec<(String, Fixture)> {
         .collect()
 }
 
+fn values<T: bytemuck::Pod>(bytes: &[u8], name: &str) -> Vec<T> {
+    let tensors = SafeTensors::deserialize(bytes).unwrap();
+    let data = tensors.tensor(name).unwrap().data();
+    data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
 type LossAndGradient = (Loss, f64, Vec<f64>);
 
 impl Fixture {
     fn values<T: bytemuck::Pod>(&self, name: &str) -> Vec<T> {
-        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
-        let data = tensors.tensor(name).unwrap().data();
-        data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+        values(&self.bytes, name)
     }
 
     /// Scores, and loss and gradient of each loss, in precision `T`.
@@ -63,9 +67,11 @@ impl Fixture {
         let losses = [Loss::AttentionRank, Loss::SoftmaxCrossEntropy].map(|loss| {
             let mut d_scores = vec![0.0; documents];
             let mut total = 0.0;
+            let mut scratch = Scratch::default();
             for set in offsets.windows(2) {
                 let rows = set[0]..set[1];
-                total += loss.of_set(&scores[rows.clone()], &labels[rows.clone()], &mut d_scores[rows]);
+                let (scores, labels) = (&scores[rows.clone()], &labels[rows.clone()]);
+                total += loss.of_set(&mut scratch, scores, labels, &mut d_scores[rows]);
             }
             let d_scores: Vec<T> = d_scores.iter().map(|d| T::from_f64(d / sets)).collect();
             let mut gradients = vec![T::ZERO; params.len()];
@@ -124,15 +130,49 @@ fn f32_matches_within_its_rounding() {
 }
 
 #[test]
+fn losses_and_their_gradients_by_the_scores_match() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/losses.safetensors");
+    let bytes = std::fs::read(path).unwrap();
+    let (scores, labels) = (values::<f64>(&bytes, "scores"), values::<f32>(&bytes, "labels"));
+    let offsets: Vec<usize> = values::<i64>(&bytes, "offsets").into_iter().map(|o| o as usize).collect();
+    let mut scratch = Scratch::default();
+    for loss in Loss::ALL {
+        let mut gradient = vec![f64::NAN; scores.len()];
+        let sum: f64 = offsets
+            .windows(2)
+            .map(|set| {
+                let rows = set[0]..set[1];
+                let (scores, labels) = (&scores[rows.clone()], &labels[rows.clone()]);
+                loss.of_set(&mut scratch, scores, labels, &mut gradient[rows])
+            })
+            .sum();
+        let key = serde_json::to_value(loss).unwrap();
+        let key = key.as_str().unwrap();
+        assert_close(key, &[sum], &values(&bytes, &format!("loss.{key}")), 1e-12);
+        assert_close(
+            &format!("gradient of {key}"),
+            &gradient,
+            &values(&bytes, &format!("grad.{key}")),
+            1e-12,
+        );
+    }
+}
+
+#[test]
 fn normalisation_makes_the_same_features() {
     for (name, fixture) in fixtures() {
         let config = fixture.checkpoint.model.config();
         let raw = fixture.values::<f32>("raw");
         let mut features = Vec::new();
-        for row in raw.chunks_exact(config.num_features) {
-            let mut out = vec![0.0; config.input_size()];
-            config.normalize.apply(row, &mut out);
-            features.extend(out.into_iter().map(f64::from));
+        let width = config.input_size();
+        for set in fixture.values::<i64>("offsets").windows(2) {
+            let mut rows = vec![f32::NAN; (set[1] - set[0]) as usize * width];
+            let raw = &raw[set[0] as usize * config.num_features..];
+            for (raw, out) in raw.chunks_exact(config.num_features).zip(rows.chunks_exact_mut(width)) {
+                config.normalize.apply(raw, out);
+            }
+            config.normalize.compare_within_set(&mut rows, config.num_features);
+            features.extend(rows.into_iter().map(f64::from));
         }
         let expected: Vec<f64> = fixture.values::<f32>("features").into_iter().map(f64::from).collect();
         assert_close(&format!("{name}: features"), &features, &expected, 1e-6);

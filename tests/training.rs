@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use setrank::config::{ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
+use setrank::data::augment::Augment;
 use setrank::data::batch::{Batch, Batcher, Shuffle};
 use setrank::data::initial::{self, InitialSources};
+use setrank::data::normalize::{Kind, Settings, WithinSet};
 use setrank::data::synth::{self, Like};
-use setrank::data::{Dataset, Normalize, normalize::Kind};
+use setrank::data::{Dataset, Normalize};
 use setrank::model::SetRank;
 use setrank::train::config::{Preset, Select};
 use setrank::train::state::State;
@@ -251,4 +253,69 @@ fn dropout_is_for_training_only() {
         setrank::model::scorer::score(&model, &parameters, &batcher, |_| {}).unwrap()
     };
     assert_eq!(scores(&plain), scores(&dropped));
+}
+
+#[test]
+fn disturbed_features_are_those_of_training_only() {
+    let data = data(6, 3);
+    let normalize = Settings { kind: Kind::ZScore, within_set: WithinSet::ZScore, ..Settings::default() };
+    let features = data.num_features();
+    let config = ModelConfig {
+        normalize: Normalize::fit_with(normalize, data.features(), features).unwrap(),
+        ..model(&data, None)
+    };
+    let batcher = |augment| Batcher::new(&data, &config).unwrap().with_augment(augment);
+    let fill = |batcher: &Batcher<'_>, epoch: Option<u64>| {
+        let mut batch = Batch::default();
+        batcher.fill(&mut batch, &[4, 1], epoch.map(|epoch| Shuffle { seed: 5, epoch }));
+        batch
+    };
+    let (plain, noisy) =
+        (batcher(Augment::default()), batcher(Augment { noise: 0.25, feature_dropout: 0.1 }));
+    assert_eq!(fill(&plain, None).features, fill(&noisy, None).features);
+    let (clean, first, again, later) =
+        (fill(&plain, Some(1)), fill(&noisy, Some(1)), fill(&noisy, Some(1)), fill(&noisy, Some(2)));
+    assert_eq!(first.features, again.features);
+    assert_eq!(clean.rows, first.rows);
+    let difference = |row: usize, column: usize| {
+        first.features[row * config.input_size() + column]
+            - clean.features[row * config.input_size() + column]
+    };
+    let (mut moved, mut dropped) = (0, 0);
+    for row in 0..first.rows.len() {
+        for column in 0..config.input_size() {
+            let value = first.features[row * config.input_size() + column];
+            dropped += usize::from(value == 0.0);
+            moved += usize::from(difference(row, column) != 0.0);
+            assert!(value == 0.0 || difference(row, column).abs() < 1.5);
+        }
+    }
+    assert!(moved > first.features.len() * 8 / 10 && dropped > first.features.len() / 20);
+    // Another epoch, another noise: the same document by its row.
+    let of_row = |batch: &Batch| {
+        let place = batch.rows.iter().position(|&row| row == clean.rows[0]).unwrap();
+        batch.features[place * config.input_size()..][..features].to_vec()
+    };
+    assert_ne!(of_row(&first), of_row(&later));
+    assert_eq!(config.input_size(), 2 * features);
+}
+
+#[test]
+fn an_average_is_validated_and_kept() {
+    let (train_data, valid) = (data(24, 1), data(12, 2));
+    let model = model(&train_data, None);
+    let folder = tempfile::tempdir().unwrap();
+    let config = TrainConfig { ema: 0.9, epochs: 1, ..config() };
+    let (_, memory, last) = train(&config, &model, &train_data, &valid, folder.path());
+    let kept = Checkpoint::load(folder.path()).unwrap();
+    assert_ne!(kept.parameters, last);
+    // By hand: the same steps without an average, one more each time.
+    let mut average = SetRank::new(model.clone()).unwrap().layout().init::<f32>(config.seed);
+    for steps in 1..=memory.steps.len() as u64 {
+        let shorter = TrainConfig { ema: 0.0, max_steps: steps, ..config.clone() };
+        let other = tempfile::tempdir().unwrap();
+        let (_, _, parameters) = train(&shorter, &model, &train_data, &valid, other.path());
+        setrank::train::average::update(&mut average, &parameters, 0.9, steps);
+    }
+    assert_eq!(kept.parameters, average);
 }

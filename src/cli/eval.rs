@@ -51,7 +51,7 @@ pub struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = true)]
 struct Ranking {
-    /// Model folder; given several times, the mean of the models' scores ranks
+    /// Model folder; given several times, the mean of the models' scores ranks, standardised within each set
     #[arg(long, value_name = "DIR", conflicts_with = "scores")]
     model: Vec<PathBuf>,
 

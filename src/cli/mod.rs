@@ -15,10 +15,12 @@ macro_rules! tell {
 mod bench;
 mod compare;
 mod compute;
+mod crossval;
 mod demo;
 mod eval;
 mod export;
 mod import;
+mod importance;
 mod info;
 mod interrupt;
 mod logger;
@@ -52,8 +54,12 @@ enum Command {
     Info(info::Args),
     /// Train a model
     Train(Box<train::Args>),
+    /// Train and test on parts in rotating roles, with several seeds
+    Crossval(Box<crossval::Args>),
     /// Evaluate a model or a file of scores
     Eval(eval::Args),
+    /// Measure what each feature is worth to a model
+    Importance(Box<importance::Args>),
     /// Score the documents of every query
     Rank(rank::Args),
     /// Test whether two rankings differ
@@ -74,7 +80,9 @@ pub fn main() -> ExitCode {
         Command::Synth(args) => synth::run(args),
         Command::Info(args) => info::run(args),
         Command::Train(args) => train::run(*args),
+        Command::Crossval(args) => crossval::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Importance(args) => importance::run(*args),
         Command::Rank(args) => rank::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Bench(args) => bench::run(*args),

@@ -15,7 +15,7 @@ use super::source::TextArgs;
 /// Arguments of `setrank rank`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder; given several times, the mean of the models' scores ranks
+    /// Model folder; given several times, the mean of the models' scores ranks, standardised within each set
     #[arg(long, required = true, value_name = "DIR")]
     model: Vec<PathBuf>,
 

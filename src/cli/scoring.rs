@@ -8,6 +8,7 @@ use setrank::data::Dataset;
 use setrank::data::batch::Batcher;
 use setrank::data::initial::{self, InitialFeature, InitialSources};
 use setrank::data::letor::Labels;
+use setrank::eval::ensemble::mean_of_standardised;
 use setrank::model::scorer;
 use setrank::train::Checkpoint;
 
@@ -75,24 +76,24 @@ pub struct Scored {
     pub kept: Option<Vec<bool>>,
 }
 
-/// Opens data for the models in `folders` and scores it with the mean of their scores.
-pub fn score(
-    folders: &[PathBuf],
-    data: &[PathBuf],
-    text: &TextArgs,
-    initial: &InitialArgs,
-    labels: Labels,
-) -> anyhow::Result<Scored> {
-    let mut models = folders.iter().map(|folder| Checkpoint::load(folder)).collect::<Result<Vec<_>, _>>()?;
-    for checkpoint in &mut models {
-        if let Some(k) = initial.top_k {
-            checkpoint.model.set_top_k((k > 0).then_some(k));
+/// The models that rank together.
+pub struct Models(Vec<Checkpoint>);
+
+impl Models {
+    /// Loads the models in `folders`, which have to read the same data.
+    pub fn load(folders: &[PathBuf], initial: &InitialArgs) -> anyhow::Result<Self> {
+        let mut models =
+            folders.iter().map(|folder| Checkpoint::load(folder)).collect::<Result<Vec<_>, _>>()?;
+        for checkpoint in &mut models {
+            if let Some(k) = initial.top_k {
+                checkpoint.model.set_top_k((k > 0).then_some(k));
+            }
         }
-    }
-    let (features, top_k) = (models[0].model.config().raw_features(), models[0].model.config().top_k);
-    for (folder, other) in folders.iter().zip(&models) {
-        let config = other.model.config();
-        if config.raw_features() != features || config.top_k != top_k {
+        let reads = |checkpoint: &Checkpoint| {
+            let config = checkpoint.model.config();
+            (config.raw_features(), config.top_k)
+        };
+        if let Some((folder, _)) = folders.iter().zip(&models).find(|(_, m)| reads(m) != reads(&models[0])) {
             bail!(
                 "{} and {} do not read the same data: features, index base, meaning of absent features and top_k \
                  of an ensemble have to agree",
@@ -100,25 +101,62 @@ pub fn score(
                 folder.display()
             );
         }
+        for (folder, checkpoint) in folders.iter().zip(&models) {
+            initial.warn_of_others(folder, checkpoint.model.config().training.get("init_feature"));
+        }
+        Ok(Models(models))
     }
-    for (folder, checkpoint) in folders.iter().zip(&models) {
-        initial.warn_of_others(folder, checkpoint.model.config().training.get("init_feature"));
+
+    /// Opens data for the models.
+    pub fn open(
+        &self,
+        data: &[PathBuf],
+        text: &TextArgs,
+        initial: &InitialArgs,
+        labels: Labels,
+    ) -> anyhow::Result<Dataset> {
+        let features = self.0[0].model.config().raw_features();
+        let mut data = source::open_for_model(data, text, labels, features)?;
+        initial.attach(&mut data)?;
+        Ok(data)
     }
-    let mut data = source::open_for_model(data, text, labels, features)?;
-    initial.attach(&mut data)?;
-    let bar = progress(data.num_queries() * models.len());
-    let mut sums = vec![0.0f64; data.num_documents()];
-    let mut kept = None;
-    for (number, Checkpoint { model, parameters }) in models.iter().enumerate() {
-        let batcher = Batcher::new(&data, model.config())?;
-        let done_before = number * data.num_queries();
-        let scores =
-            scorer::score(model, parameters, &batcher, |done| bar.set_position((done_before + done) as u64))?;
-        sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += f64::from(score));
-        kept = batcher.kept().map(<[bool]>::to_vec);
+
+    /// Scores `[N]` by row, of several models the mean of their scores, standardised within each set; and the rows that
+    /// were reranked, `None` = all. `progress` is told the number of queries done, each counted once a model.
+    pub fn score(
+        &self,
+        data: &Dataset,
+        progress: impl Fn(usize),
+    ) -> setrank::Result<(Vec<f32>, Option<Vec<bool>>)> {
+        let mut of_models = Vec::with_capacity(self.0.len());
+        let mut kept = None;
+        for (number, Checkpoint { model, parameters }) in self.0.iter().enumerate() {
+            let batcher = Batcher::new(data, model.config())?;
+            let done_before = number * data.num_queries();
+            of_models.push(scorer::score(model, parameters, &batcher, |done| progress(done_before + done))?);
+            kept = batcher.kept().map(<[bool]>::to_vec);
+        }
+        let mut scores = mean_of_standardised(data, &of_models, kept.as_deref());
+        if let Some(kept) = &kept {
+            initial::rank_dropped_below(data, kept, &mut scores);
+        }
+        Ok((scores, kept))
     }
+}
+
+/// Opens data for the models in `folders` and scores it.
+pub fn score(
+    folders: &[PathBuf],
+    data: &[PathBuf],
+    text: &TextArgs,
+    initial: &InitialArgs,
+    labels: Labels,
+) -> anyhow::Result<Scored> {
+    let models = Models::load(folders, initial)?;
+    let data = models.open(data, text, initial, labels)?;
+    let bar = progress(data.num_queries() * folders.len());
+    let (scores, kept) = models.score(&data, |done| bar.set_position(done as u64))?;
     bar.finish_and_clear();
-    let scores = sums.into_iter().map(|sum| (sum / models.len() as f64) as f32).collect();
     Ok(Scored { data, scores, kept })
 }
 

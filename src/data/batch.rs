@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::augment::Augment;
+use super::normalize::WithinSet;
 use super::{Alignment, Dataset, Normalize, initial};
 use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
 use crate::rng::{Rng, Stream};
@@ -34,8 +36,9 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    fn rng(self, stream: Stream, query: usize) -> Rng {
-        Rng::new(self.seed, stream, (self.epoch << 32) ^ query as u64)
+    /// `number` is that of a query or of a row.
+    fn rng(self, stream: Stream, number: usize) -> Rng {
+        Rng::new(self.seed, stream, (self.epoch << 32) ^ number as u64)
     }
 }
 
@@ -48,6 +51,7 @@ pub struct Batcher<'a> {
     num_features: usize,
     input_size: usize,
     ordinal: Option<OrdinalConfig>,
+    augment: Augment,
     /// `[N]` by row; `None` where the model takes whole sets.
     kept: Option<Vec<bool>>,
     /// `[R][N]` by row
@@ -82,12 +86,18 @@ impl<'a> Batcher<'a> {
             num_features: config.num_features,
             input_size: config.input_size(),
             ordinal: config.ordinal,
+            augment: Augment::default(),
             kept,
             ordinals: Vec::new(),
             sets: (0..data.num_queries()).filter(|&query| !data.rows(query).is_empty()).collect(),
         };
         batcher.ordinals = (0..config.num_rankings()).map(|r| batcher.rank(r)).collect::<Result<_>>()?;
         Ok(batcher)
+    }
+
+    /// The same, with features disturbed wherever batches are shuffled as in training.
+    pub fn with_augment(self, augment: Augment) -> Self {
+        Batcher { augment, ..self }
     }
 
     /// Index of every row of the data in ranking number `ranking`.
@@ -177,6 +187,37 @@ impl<'a> Batcher<'a> {
                 self.normalize.apply(aligned, out);
             },
         );
+        self.compare_within_sets(batch);
+        if let Some(shuffle) = shuffle.filter(|_| !self.augment.is_nothing()) {
+            self.disturb(batch, shuffle);
+        }
+    }
+
+    fn compare_within_sets(&self, batch: &mut Batch) {
+        if self.normalize.within_set == WithinSet::None {
+            return;
+        }
+        let mut sets = Vec::with_capacity(batch.queries.len());
+        let mut rest = &mut batch.features[..];
+        for offsets in batch.offsets.windows(2) {
+            let (set, after) = rest.split_at_mut((offsets[1] - offsets[0]) * self.input_size);
+            sets.push(set);
+            rest = after;
+        }
+        sets.into_par_iter().for_each(|set| self.normalize.compare_within_set(set, self.num_features));
+    }
+
+    /// Every document draws from a sequence of its own.
+    fn disturb(&self, batch: &mut Batch, shuffle: Shuffle) {
+        let first_within_set = match self.normalize.within_set {
+            WithinSet::None => self.input_size,
+            WithinSet::ZScore | WithinSet::Rank => self.input_size - self.num_features,
+        };
+        batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each(|(features, &row)| {
+            let (values, within_set) = features.split_at_mut(first_within_set);
+            let rng = shuffle.rng(Stream::Augment, row);
+            self.augment.apply(rng, &mut values[..self.num_features], within_set);
+        });
     }
 
     /// The integer added to the ranks of a set in training, shared by its rankings.
@@ -193,18 +234,8 @@ impl<'a> Batcher<'a> {
     /// Gives the documents that the model did not see scores below those it saw, in the order of the first
     /// initial ranking. `scores` is `[N]` by row.
     pub fn rank_dropped_below(&self, scores: &mut [f32]) {
-        let Some(kept) = &self.kept else { return };
-        for query in self.data.queries() {
-            let first = query.rows().start;
-            let of_kept = query.rows().filter(|&row| kept[row]).map(|row| scores[row]);
-            let mut last = of_kept.fold(f32::INFINITY, f32::min);
-            for document in initial::order(query.initial_scores(0)) {
-                if !kept[first + document] {
-                    // Where the scores are so large that 1 makes no difference, the next number below does.
-                    last = (last - 1.0).min(last.next_down());
-                    scores[first + document] = last;
-                }
-            }
+        if let Some(kept) = &self.kept {
+            initial::rank_dropped_below(self.data, kept, scores);
         }
     }
 }

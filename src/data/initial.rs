@@ -239,6 +239,26 @@ pub fn kept(data: &Dataset, k: usize) -> Vec<bool> {
     kept
 }
 
+/// Gives the rows that `kept` `[N]` leaves out scores below those of their set that it keeps, in the order of the first
+/// initial ranking. `scores` is `[N]` by row.
+///
+/// # Panics
+/// If the data has no initial ranking.
+pub fn rank_dropped_below(data: &Dataset, kept: &[bool], scores: &mut [f32]) {
+    for query in data.queries() {
+        let first = query.rows().start;
+        let of_kept = query.rows().filter(|&row| kept[row]).map(|row| scores[row]);
+        let mut last = of_kept.fold(f32::INFINITY, f32::min);
+        for document in order(query.initial_scores(0)) {
+            if !kept[first + document] {
+                // Where the scores are so large that 1 makes no difference, the next number below does.
+                last = (last - 1.0).min(last.next_down());
+                scores[first + document] = last;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

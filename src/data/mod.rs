@@ -4,8 +4,10 @@
 //! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
 
 pub mod alignment;
+pub mod augment;
 pub mod batch;
 pub mod column;
+pub mod concat;
 pub mod dataset;
 pub mod initial;
 mod input;

@@ -4,13 +4,22 @@
 //!
 //! out = clip((t − center)·scale), a missing value becoming `fill`.
 //!
+//! The kind `quantile` reads a broken line from values to normal scores instead ([`Knots`]).
+//!
 //! Where asked for, a 0/1 column "missing" follows the F columns for each feature that training data misses
-//! at least once. Columns are never dropped: one without spread gets scale 0, hence 0 for every known value.
+//! at least once, and after these another F columns compare the documents of a set ([`WithinSet`]). Columns are
+//! never dropped: one without spread gets scale 0, hence 0 for every known value.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
+
+mod quantile;
+mod within_set;
+
+pub use quantile::Knots;
+pub use within_set::WithinSet;
 
 /// Rows whose statistics are summed as one: fixed, so that a fit does not depend on the number of threads.
 const BLOCK_ROWS: usize = 8192;
@@ -38,13 +47,44 @@ pub enum Kind {
     #[serde(rename = "log1p-zscore")]
     #[value(name = "log1p-zscore")]
     Log1pZScore,
+    /// The normal score of the value's place among those seen in training.
+    #[serde(rename = "quantile")]
+    #[value(name = "quantile")]
+    Quantile,
+}
+
+/// What a missing value becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Fill {
+    /// 0 in normalised units: the mean, the median, or the least value of `minmax`.
+    #[default]
+    Zero,
+    /// The least value seen in training.
+    Low,
+    /// The largest value seen in training, as for ranks, where missing is worse than any.
+    High,
+}
+
+/// What is fitted on training data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How features are brought to a common range.
+    pub kind: Kind,
+    /// What a missing value becomes; `none` has 0 always.
+    pub fill: Fill,
+    /// Whether each feature that is missing at least once gets a column "missing".
+    pub indicators: bool,
+    /// Columns that compare the documents of a set.
+    pub within_set: WithinSet,
 }
 
 /// The normalisation of F features, as `config.json` stores it.
 ///
 /// For `none`, `center`, `scale`, `fill` and `clip` are absent. For the other kinds `center` and `scale` are
-/// `[F]`; an absent `fill` means 0 everywhere; an absent `clip` cuts nothing off, and `minmax` never has one,
-/// as its range is [0, 1]. For every kind, absent `indicators` mean that there is none.
+/// `[F]`, but for `quantile`, which has `knots` `[F]` instead; an absent `fill` means 0 everywhere; an absent `clip`
+/// cuts nothing off, and `minmax` never has one, as its range is [0, 1]. For every kind, absent `indicators` mean
+/// that there is none, and an absent `within_set` that there are no such columns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Normalize {
@@ -56,6 +96,9 @@ pub struct Normalize {
     /// `[F]` multiplies t − center; 0 for a feature without spread.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scale: Vec<f64>,
+    /// `[F]` from values to normal scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub knots: Vec<Knots>,
     /// `[F]` what a missing value becomes, in normalised units.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<f32>,
@@ -65,13 +108,22 @@ pub struct Normalize {
     /// `[F]` whether a 0/1 column "missing" is appended for the feature.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indicators: Vec<bool>,
+    /// What the last `[F]` columns, if any, tell of a document's place in its set.
+    #[serde(skip_serializing_if = "WithinSet::is_none")]
+    pub within_set: WithinSet,
 }
 
 impl Normalize {
-    /// Fits `kind` on the training rows `features` `[N, num_features]`, missing = NaN.
-    ///
-    /// `indicators` asks for a column "missing" for each feature that is missing at least once.
+    /// Fits `kind` on the training rows `features` `[N, num_features]`, missing = NaN, as [`fit_with`](Self::fit_with)
+    /// does with 0 for missing values and nothing within sets.
     pub fn fit(kind: Kind, features: &[f32], num_features: usize, indicators: bool) -> Result<Normalize> {
+        Normalize::fit_with(Settings { kind, indicators, ..Settings::default() }, features, num_features)
+    }
+
+    /// Fits what `settings` ask for on the training rows `features` `[N, num_features]`, missing = NaN. Does not depend
+    /// on the number of threads.
+    pub fn fit_with(settings: Settings, features: &[f32], num_features: usize) -> Result<Normalize> {
+        let Settings { kind, fill, indicators, within_set } = settings;
         if num_features == 0 || !features.len().is_multiple_of(num_features) {
             return Err(Error::data(format!(
                 "cannot fit a normalisation: {} values are no whole number of rows of {num_features} features",
@@ -83,7 +135,7 @@ impl Normalize {
             return Err(Error::data("cannot fit a normalisation: the training data has no document"));
         }
         if kind == Kind::None && !indicators {
-            return Ok(Normalize::default());
+            return Ok(Normalize { within_set, ..Normalize::default() });
         }
         let log = kind == Kind::Log1pZScore;
         let blocks: Vec<Vec<Moments>> = features
@@ -97,26 +149,63 @@ impl Normalize {
             }
         }
 
-        let mut normalize = Normalize { kind, ..Normalize::default() };
+        let mut normalize = Normalize { kind, within_set, ..Normalize::default() };
         if indicators {
             normalize.indicators = moments.iter().map(|m| m.count < rows as u64).collect();
         }
-        if kind != Kind::None {
-            normalize.fill = vec![0.0; num_features];
-            normalize.clip = (kind != Kind::MinMax).then_some(DEFAULT_CLIP);
-            (normalize.center, normalize.scale) =
-                moments.iter().map(|m| m.center_and_scale(kind == Kind::MinMax)).unzip();
+        match kind {
+            Kind::None => return Ok(normalize),
+            Kind::Quantile => {
+                let column = |feature| features.iter().skip(feature).step_by(num_features);
+                let known = |feature| column(feature).copied().filter(|x| x.is_finite()).collect();
+                normalize.knots =
+                    (0..num_features).into_par_iter().map(|feature| Knots::fit(known(feature))).collect();
+            }
+            Kind::MinMax | Kind::ZScore | Kind::Log1pZScore => {
+                normalize.clip = (kind != Kind::MinMax).then_some(DEFAULT_CLIP);
+                (normalize.center, normalize.scale) =
+                    moments.iter().map(|m| m.center_and_scale(kind == Kind::MinMax)).unzip();
+            }
         }
+        normalize.fill = match fill {
+            Fill::Zero => vec![0.0; num_features],
+            Fill::Low => normalize.known_values(&moments, |m| m.min, |k| k.scores[0]),
+            Fill::High => normalize.known_values(&moments, |m| m.max, |k| k.scores[k.scores.len() - 1]),
+        };
         Ok(normalize)
+    }
+
+    /// `[F]` what one value of each feature becomes: one by its moments, or one end of its knots.
+    fn known_values(
+        &self,
+        moments: &[Moments],
+        of_moments: impl Fn(&Moments) -> f64,
+        of_knots: impl Fn(&Knots) -> f32,
+    ) -> Vec<f32> {
+        let (low, high) = self.range();
+        let scaled = |(feature, moments): (usize, &Moments)| {
+            ((of_moments(moments) - self.center[feature]) * self.scale[feature]).max(low).min(high) as f32
+        };
+        match self.kind {
+            Kind::Quantile => self.knots.iter().map(of_knots).collect(),
+            _ => moments.iter().enumerate().map(scaled).collect(),
+        }
+    }
+
+    /// Where known values are cut off.
+    fn range(&self) -> (f64, f64) {
+        let limit = f64::from(self.clip.unwrap_or(f32::MAX));
+        if self.kind == Kind::MinMax { (0.0, 1.0) } else { (-limit, limit) }
     }
 
     /// Checks that the arrays fit `num_features` and each other, and that every number is in its range.
     pub fn validate(&self, num_features: usize) -> Result<()> {
         let fail = |reason: String| Err(Error::config(format!("normalize: {reason}")));
-        let none = self.kind == Kind::None;
+        let scaled = !matches!(self.kind, Kind::None | Kind::Quantile);
         for (name, length, required) in [
-            ("center", self.center.len(), !none),
-            ("scale", self.scale.len(), !none),
+            ("center", self.center.len(), scaled),
+            ("scale", self.scale.len(), scaled),
+            ("knots", self.knots.len(), self.kind == Kind::Quantile),
             ("fill", self.fill.len(), false),
             ("indicators", self.indicators.len(), false),
         ] {
@@ -130,6 +219,11 @@ impl Normalize {
         if let Some(index) = self.scale.iter().position(|v| !(v.is_finite() && *v >= 0.0)) {
             return fail(format!("`scale[{index}]` is not a finite number of 0 or more"));
         }
+        if let Some((index, flaw)) =
+            self.knots.iter().map(Knots::flaw).enumerate().find_map(|(i, f)| Some((i, f?)))
+        {
+            return fail(format!("`knots[{index}]` {flaw}"));
+        }
         if let Some(index) = self.fill.iter().position(|v| !v.is_finite()) {
             return fail(format!("`fill[{index}]` is not finite"));
         }
@@ -141,12 +235,30 @@ impl Normalize {
         }
     }
 
-    /// Number of columns after normalisation: `num_features` and one for each indicator.
+    /// Number of columns after normalisation: `num_features`, one for each indicator, and `num_features` that
+    /// compare within the set.
     pub fn output_width(&self, num_features: usize) -> usize {
-        num_features + self.indicators.iter().filter(|&&flag| flag).count()
+        num_features + self.num_indicators() + self.num_within_set(num_features)
     }
 
-    /// Normalises one document: `raw` `[F]`, missing = NaN or infinite, to `out` `[output_width]`.
+    fn num_indicators(&self) -> usize {
+        self.indicators.iter().filter(|&&flag| flag).count()
+    }
+
+    fn num_within_set(&self, num_features: usize) -> usize {
+        if self.within_set.is_none() { 0 } else { num_features }
+    }
+
+    /// Fills the columns that compare the documents of one set, `rows` `[n, output_width]`, all of which
+    /// [`apply`](Self::apply) has normalised.
+    pub fn compare_within_set(&self, rows: &mut [f32], num_features: usize) {
+        if !self.within_set.is_none() {
+            self.within_set.fill(rows, self.output_width(num_features), num_features);
+        }
+    }
+
+    /// Normalises one document: `raw` `[F]`, missing = NaN or infinite, to `out` `[output_width]`, but for the columns
+    /// of [`compare_within_set`](Self::compare_within_set), which become 0.
     ///
     /// Whatever `raw` holds, `out` is finite.
     ///
@@ -154,23 +266,33 @@ impl Normalize {
     /// If the lengths do not fit; [`validate`](Self::validate) comes first.
     pub fn apply(&self, raw: &[f32], out: &mut [f32]) {
         let (known, flags) = out.split_at_mut(raw.len());
-        let limit = f64::from(self.clip.unwrap_or(f32::MAX));
+        let range = self.range();
         match self.kind {
             Kind::None => {
                 for (out, &x) in known.iter_mut().zip(raw) {
                     *out = if x.is_finite() { x } else { 0.0 };
                 }
             }
-            Kind::MinMax => self.scale_known(raw, known, |x| x, (0.0, 1.0)),
-            Kind::ZScore => self.scale_known(raw, known, |x| x, (-limit, limit)),
-            Kind::Log1pZScore => dispatch(|| self.scale_known(raw, known, signed_log1p, (-limit, limit))),
+            Kind::MinMax | Kind::ZScore => self.scale_known(raw, known, |x| x, range),
+            Kind::Log1pZScore => dispatch(|| self.scale_known(raw, known, signed_log1p, range)),
+            Kind::Quantile => {
+                for (feature, (out, &x)) in known.iter_mut().zip(raw).enumerate() {
+                    *out = if x.is_finite() { self.knots[feature].score(x) } else { self.fill_of(feature) };
+                }
+            }
         }
+        let (flags, within_set) = flags.split_at_mut(self.num_indicators());
+        within_set.fill(0.0);
         if !flags.is_empty() {
             let missing = raw.iter().zip(&self.indicators).filter(|&(_, &flag)| flag);
             for (out, (x, _)) in flags.iter_mut().zip(missing) {
                 *out = if x.is_finite() { 0.0 } else { 1.0 };
             }
         }
+    }
+
+    fn fill_of(&self, feature: usize) -> f32 {
+        self.fill.get(feature).copied().unwrap_or(0.0)
     }
 
     /// In float64, where no float32 can overflow and a clamp is two instructions.
@@ -182,10 +304,9 @@ impl Normalize {
             let x = if raw[i].is_finite() { f64::from(raw[i]) } else { 0.0 };
             out[i] = ((t(x) - center[i]) * scale[i]).max(low).min(high) as f32;
         }
-        let fill_of = |i: usize| self.fill.get(i).copied().unwrap_or(0.0);
         for (i, (out, x)) in out.iter_mut().zip(raw).enumerate() {
             if !x.is_finite() {
-                *out = fill_of(i);
+                *out = self.fill_of(i);
             }
         }
     }

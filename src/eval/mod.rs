@@ -2,11 +2,13 @@
 //!
 //! Flow: scores ([`scores`]) → a value a query and metric ([`mod@evaluate`], by the formulas of [`metrics`] under
 //! the [`conventions`] chosen) → means ([`report`]) or the paired difference of two rankings ([`comparison`],
-//! tested as in [`significance`]).
+//! tested as in [`significance`]). [`ensemble`] makes one ranking of several models.
 
 pub mod comparison;
 pub mod conventions;
+pub mod ensemble;
 pub mod evaluate;
+pub mod importance;
 pub mod metrics;
 pub mod report;
 pub mod scores;

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::optimizer::{AdamConfig, Schedule};
 use crate::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use crate::data::Absent;
+use crate::data::augment::Augment;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
-use crate::data::normalize::Kind;
+use crate::data::normalize::{Fill, Kind, Settings, WithinSet};
 use crate::eval::{Gain, Metric};
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
@@ -43,6 +44,22 @@ pub enum Ordinal {
     /// Added to the input of every block.
     EveryBlock,
 }
+
+/// How large the model is where `hidden`, `heads`, `blocks` and `ffn` are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// Small below 5,000 training queries, else full.
+    #[default]
+    Auto,
+    /// C 64, 4 heads, 2 blocks, G 128.
+    Small,
+    /// C 256, 8 heads, 6 blocks, G 1024.
+    Full,
+}
+
+/// Training queries from which on [`Size::Auto`] is full.
+const FULL_FROM_QUERIES: usize = 5000;
 
 /// Where the computation runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -133,6 +150,8 @@ pub struct TrainConfig {
 
     /// Kind of block.
     pub encoder: Encoder,
+    /// How large the model is where the following four are 0.
+    pub size: Size,
     /// Hidden width `C`.
     pub hidden: usize,
     /// Attention heads `H`.
@@ -163,8 +182,16 @@ pub struct TrainConfig {
     pub n_max: usize,
     /// Normalisation of the features.
     pub normalize: Kind,
+    /// What a missing value becomes.
+    pub fill: Fill,
     /// Whether features with missing values get a 0/1 column "missing".
     pub indicators: bool,
+    /// Columns that compare the documents of a set.
+    pub within_set: WithinSet,
+    /// Standard deviation of the noise on normalised features in training.
+    pub noise: f64,
+    /// Share of the normalised features that training hides.
+    pub feature_dropout: f64,
 
     /// The loss.
     pub loss: Loss,
@@ -182,6 +209,8 @@ pub struct TrainConfig {
     pub adam_eps: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// Decay of the running average of the weights, which is validated and kept; 0 = no average.
+    pub ema: f64,
     /// Largest norm of the gradient; 0 = any.
     pub clip: f64,
     /// Sets of a batch.
@@ -231,10 +260,11 @@ impl TrainConfig {
             init_feature: Vec::new(),
             top_k: 0,
             encoder: Encoder::Imsab,
-            hidden: 256,
-            heads: 8,
-            blocks: 6,
-            ffn: 1024,
+            size: Size::Auto,
+            hidden: 0,
+            heads: 0,
+            blocks: 0,
+            ffn: 0,
             inducing: 20,
             input: Input::Linear,
             rbf_centers: 100,
@@ -246,7 +276,11 @@ impl TrainConfig {
             ordinal_start: OrdinalStart::Sampled,
             n_max: 500,
             normalize: Kind::Log1pZScore,
+            fill: Fill::Zero,
             indicators: true,
+            within_set: WithinSet::None,
+            noise: 0.0,
+            feature_dropout: 0.0,
             loss: Loss::SoftmaxCrossEntropy,
             lr: 5e-4,
             schedule: Schedule::Constant,
@@ -255,6 +289,7 @@ impl TrainConfig {
             beta2: 0.999,
             adam_eps: 1e-8,
             weight_decay: 0.0,
+            ema: 0.0,
             clip: 5.0,
             batch_sets: 32,
             accumulate: 1,
@@ -273,6 +308,7 @@ impl TrainConfig {
         match preset {
             Preset::Default => recommended,
             Preset::Paper => TrainConfig {
+                size: Size::Full,
                 normalize: Kind::ZScore,
                 indicators: false,
                 loss: Loss::AttentionRank,
@@ -282,6 +318,7 @@ impl TrainConfig {
                 ..recommended
             },
             Preset::Authors => TrainConfig {
+                size: Size::Full,
                 input: Input::Rbf,
                 normalize: Kind::MinMax,
                 indicators: false,
@@ -326,7 +363,12 @@ impl TrainConfig {
         if !(self.lr > 0.0 && self.lr.is_finite()) {
             return fail(format!("lr is {}: it must be a positive number", self.lr));
         }
-        for (name, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+        for (name, value) in [
+            ("beta1", f64::from(self.beta1)),
+            ("beta2", f64::from(self.beta2)),
+            ("feature_dropout", self.feature_dropout),
+            ("ema", self.ema),
+        ] {
             if !(0.0..1.0).contains(&value) {
                 return fail(format!("{name} is {value}: it must be in [0, 1)"));
             }
@@ -334,6 +376,7 @@ impl TrainConfig {
         for (name, value) in [
             ("adam_eps", f64::from(self.adam_eps)),
             ("weight_decay", f64::from(self.weight_decay)),
+            ("noise", self.noise),
             ("clip", self.clip),
             ("max_seconds", self.max_seconds),
         ] {
@@ -344,6 +387,11 @@ impl TrainConfig {
         // As large as TOML can hold.
         if self.seed > i64::MAX as u64 {
             return fail(format!("seed is {}: it must be at most {}", self.seed, i64::MAX));
+        }
+        if self.normalize == Kind::None && self.fill != Fill::Zero {
+            return fail(
+                "fill needs a normalisation: with `normalize = \"none\"` a missing value is 0".into(),
+            );
         }
         if self.batch_sets == 0 || self.accumulate == 0 {
             return fail("batch_sets and accumulate must be at least 1".into());
@@ -371,7 +419,8 @@ impl TrainConfig {
         self.layer_norm_eps = model.layer_norm_eps;
         self.top_k = model.top_k.unwrap_or(0);
         self.normalize = model.normalize.kind;
-        self.indicators = model.input_size() > model.num_features;
+        self.indicators = model.normalize.indicators.contains(&true);
+        self.within_set = model.normalize.within_set;
         self.absent = Some(model.absent);
         match model.ordinal {
             None => self.ordinal = Ordinal::None,
@@ -384,6 +433,38 @@ impl TrainConfig {
                 self.n_max = ordinal.n_max;
             }
         }
+    }
+
+    /// Gives `hidden`, `heads`, `blocks` and `ffn`, where they are 0, the values of the size for so many training
+    /// queries.
+    pub fn settle_size(&mut self, training_queries: usize) {
+        let full = match self.size {
+            Size::Auto => training_queries >= FULL_FROM_QUERIES,
+            Size::Small => false,
+            Size::Full => true,
+        };
+        let sizes = if full { [256, 8, 6, 1024] } else { [64, 4, 2, 128] };
+        let keys = [&mut self.hidden, &mut self.heads, &mut self.blocks, &mut self.ffn];
+        for (key, size) in keys.into_iter().zip(sizes) {
+            if *key == 0 {
+                *key = size;
+            }
+        }
+    }
+
+    /// What the normalisation is fitted to.
+    pub fn normalize_settings(&self) -> Settings {
+        Settings {
+            kind: self.normalize,
+            fill: self.fill,
+            indicators: self.indicators,
+            within_set: self.within_set,
+        }
+    }
+
+    /// What is done to the features in training.
+    pub fn augment(&self) -> Augment {
+        Augment { noise: self.noise, feature_dropout: self.feature_dropout }
     }
 
     /// Adam's constants.
@@ -420,7 +501,7 @@ mod tests {
         let file = layer("preset = \"authors\"\nlr = 0.1\nhidden = 64");
         let flags = layer("lr = 0.2");
         let config = TrainConfig::from_layers(&[file, flags]).unwrap();
-        assert_eq!((config.lr, config.hidden, config.heads), (0.2, 64, 8));
+        assert_eq!((config.lr, config.hidden, config.batch_sets), (0.2, 64, 32));
         assert!(config.qkv_relu && config.input == Input::Rbf);
     }
 
@@ -432,6 +513,10 @@ mod tests {
             ("preset = \"best\"", "preset"),
             ("select = \"accuracy\"", "accuracy"),
             ("beta2 = 1.0", "beta2"),
+            ("ema = 1.0", "ema"),
+            ("feature_dropout = 1.5", "feature_dropout"),
+            ("noise = -1.0", "noise"),
+            ("normalize = \"none\"\nfill = \"high\"", "fill needs"),
             ("batch_sets = 0", "batch_sets"),
             ("epochs = 0\npatience = 0", "nothing would end"),
         ] {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::optimizer::{Adam, AdamConfig, global_norm};
 use crate::data::batch::Batch;
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
-use crate::ops::loss::Loss;
+use crate::ops::loss::{Loss, Scratch};
 
 /// What is minimised, and how.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +143,7 @@ struct SetBuffers {
     scores: Vec<f64>,
     /// `[n]`
     gradient: Vec<f64>,
+    scratch: Scratch,
 }
 
 impl BatchLosses {
@@ -157,7 +158,7 @@ impl BatchLosses {
             set.scores.clear();
             set.scores.extend(scores[rows.clone()].iter().map(|&score| f64::from(score)));
             set.gradient.resize(rows.len(), 0.0);
-            set.loss = loss.of_set(&set.scores, &batch.labels[rows], &mut set.gradient);
+            set.loss = loss.of_set(&mut set.scratch, &set.scores, &batch.labels[rows], &mut set.gradient);
         });
         self.of_sets.clear();
         self.d_scores.clear();

@@ -1,7 +1,9 @@
 //! Training: configuration, optimiser, the loop, checkpoints and logs.
 
+pub mod average;
 pub mod checkpoint;
 pub mod config;
+pub mod crossval;
 pub mod learner;
 pub mod log;
 pub mod optimizer;

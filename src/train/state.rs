@@ -57,6 +57,8 @@ pub struct State {
     pub parameters: Vec<f32>,
     /// Moments after the last step; its steps are those of `progress`.
     pub adam: Adam,
+    /// Running average of the parameters, where one is kept.
+    pub average: Option<Vec<f32>>,
     /// How far the run is.
     pub progress: Progress,
 }
@@ -65,7 +67,7 @@ impl State {
     /// A run that has not begun.
     pub fn new(parameters: Vec<f32>, data: u32, config: u32) -> Self {
         let adam = Adam::new(parameters.len());
-        State { parameters, adam, progress: Progress { data, config, ..Progress::default() } }
+        State { parameters, adam, average: None, progress: Progress { data, config, ..Progress::default() } }
     }
 
     /// Reads the state of a model of `len` parameter values from `folder`.
@@ -82,6 +84,7 @@ impl State {
             .map_err(|e| Error::damaged(&path, format!("how far the run is: {e}")))?;
         Ok(State {
             parameters: read("parameters")?,
+            average: tensors.tensor("average").is_ok().then(|| read("average")).transpose()?,
             adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step: progress.step },
             progress,
         })
@@ -89,12 +92,20 @@ impl State {
 }
 
 /// Writes the state of a run into `folder`.
-pub fn save(folder: &Path, parameters: &[f32], adam: &Adam, progress: &Progress) -> Result<()> {
+pub fn save(
+    folder: &Path,
+    parameters: &[f32],
+    adam: &Adam,
+    average: Option<&[f32]>,
+    progress: &Progress,
+) -> Result<()> {
     let len = vec![parameters.len()];
     let tensors = [("parameters", parameters), ("adam.first", &adam.first), ("adam.second", &adam.second)]
+        .into_iter()
+        .chain(average.map(|average| ("average", average)))
         .map(|(name, values)| (name.to_owned(), len.clone(), values));
     let progress = serde_json::to_value(progress).expect("plain data");
-    write_tensors(&folder.join(STATE), tensors.into_iter(), progress)
+    write_tensors(&folder.join(STATE), tensors, progress)
 }
 
 /// A checksum of everything that training reads of a data set.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::average;
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
 use super::learner::{Learner, Objective};
@@ -13,6 +14,7 @@ use crate::data::batch::{Batch, Batcher, Shuffle};
 use crate::eval::{Conventions, Metric, evaluate};
 use crate::model::scorer;
 use crate::model::setrank::{SetRank, TrainingStep};
+use crate::ops::loss::Scratch;
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
@@ -86,6 +88,8 @@ pub struct Trainer<'a> {
     learner: Learner,
     train: Batcher<'a>,
     valid: Option<Batcher<'a>>,
+    /// Running average of the parameters, where one is kept.
+    average: Option<Vec<f32>>,
     progress: Progress,
     batch: Batch,
 }
@@ -97,7 +101,7 @@ impl<'a> Trainer<'a> {
         model: SetRank,
         train: Batcher<'a>,
         valid: Option<Batcher<'a>>,
-        state: State,
+        mut state: State,
     ) -> Result<Self> {
         let relevant = |batcher: &Batcher<'_>| {
             batcher.data().labels().is_some_and(|labels| labels.iter().any(|&label| label > 0.0))
@@ -121,15 +125,22 @@ impl<'a> Trainer<'a> {
                  or --max-seconds",
             ));
         }
-        let State { parameters, adam, progress } = state;
+        if config.ema > 0.0 && state.progress.step == 0 {
+            state.average = Some(state.parameters.clone());
+        }
+        let State { parameters, adam, average, progress } = state;
         let steps_per_epoch =
             train.sets().len().div_ceil(config.batch_sets.saturating_mul(config.accumulate));
-        if progress.step_in_epoch >= steps_per_epoch as u64 || !progress.loss_sum.is_finite() {
+        let fits = progress.step_in_epoch < steps_per_epoch as u64
+            && progress.loss_sum.is_finite()
+            && average.is_some() == (config.ema > 0.0);
+        if !fits {
             return Err(Error::data("the state of the run does not fit its data: it cannot be resumed"));
         }
         let objective = Objective { loss: config.loss, clip: config.clip, adam: config.adam() };
         let learner = Learner::new(model, parameters, adam, objective);
-        let trainer = Trainer { config, learner, train, valid, progress, batch: Batch::default() };
+        let train = train.with_augment(config.augment());
+        let trainer = Trainer { config, learner, train, valid, average, progress, batch: Batch::default() };
         if let Some(valid) = &trainer.valid {
             // Labels that the metric has no value for are to be found now, not after an epoch.
             let scores = vec![0.0f32; valid.data().num_documents()];
@@ -189,6 +200,11 @@ impl<'a> Trainer<'a> {
     /// The model and its parameters.
     pub fn learner(&self) -> &Learner {
         &self.learner
+    }
+
+    /// The parameters to validate and to keep: the average, or where none is kept those after the last step.
+    fn evaluated(&self) -> &[f32] {
+        self.average.as_deref().unwrap_or(self.learner.parameters())
     }
 
     /// Steps taken.
@@ -327,6 +343,9 @@ impl<'a> Trainer<'a> {
                 ids.join(", ")
             )));
         }
+        if let Some(average) = &mut self.average {
+            average::update(average, self.learner.parameters(), self.config.ema, step + 1);
+        }
         let progress = &mut self.progress;
         progress.step = step + 1;
         progress.step_in_epoch += 1;
@@ -387,29 +406,31 @@ impl<'a> Trainer<'a> {
     /// Loss and metric of the current model on `valid`.
     fn validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
         let data = valid.data();
-        let scores = scorer::score(self.learner.model(), self.learner.parameters(), valid, |_| {})?;
+        let scores = scorer::score(self.learner.model(), self.evaluated(), valid, |_| {})?;
         let labels = data.labels().unwrap_or(&[]);
         let mut loss_sum = 0.0;
+        let mut scratch = Scratch::default();
         for query in data.queries() {
             let rows = query.rows().filter(|&row| valid.kept().is_none_or(|kept| kept[row]));
             let (scores, labels): (Vec<f64>, Vec<f32>) =
                 rows.map(|row| (f64::from(scores[row]), labels[row])).unzip();
             let mut gradient = vec![0.0; scores.len()];
-            loss_sum += self.config.loss.of_set(&scores, &labels, &mut gradient);
+            loss_sum += self.config.loss.of_set(&mut scratch, &scores, &labels, &mut gradient);
         }
         let metric = self.measure(data, &scores)?;
         Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
     }
 
     fn save_state(&self, folder: &Path) -> Result<()> {
-        state::save(folder, self.learner.parameters(), self.learner.adam(), &self.progress)
+        let (learner, average) = (&self.learner, self.average.as_deref());
+        state::save(folder, learner.parameters(), learner.adam(), average, &self.progress)
     }
 
     fn save_model(&self, folder: &Path) -> Result<()> {
         let mut config = self.learner.model().config().clone();
         config.training = self.record();
         let model = SetRank::new(config)?;
-        Checkpoint { model, parameters: self.learner.parameters().to_vec() }.save(folder)
+        Checkpoint { model, parameters: self.evaluated().to_vec() }.save(folder)
     }
 
     /// The record of the training in the model's configuration.

@@ -2,7 +2,9 @@
 
 mod bench;
 mod common;
+mod crossval;
 mod eval;
 mod import;
+mod importance;
 mod rank;
 mod train;

@@ -205,10 +205,13 @@ fn what_cannot_work_is_refused() {
         ("train --train missing.txt -o out", &["missing.txt", "No such file"]),
         ("train --train empty.txt -o out", &["empty.txt", "no document"]),
         ("train --train irrelevant.txt -o out", &["no relevant document", "--label-offset"]),
-        (&format!("{train} --heads 3"), &["hidden_size 256", "num_heads 3"]),
+        (&format!("{train} --heads 3"), &["hidden_size 64", "num_heads 3"]),
         (&format!("{train} --lr 0"), &["lr is 0"]),
         (&format!("{train} --dropout 1"), &["dropout is 1"]),
-        (&format!("{train} --hidden 0"), &["hidden_size is 0"]),
+        (&format!("{train} --hidden 2000000"), &["hidden_size is 2000000"]),
+        (&format!("{train} --ema 1"), &["ema is 1"]),
+        (&format!("{train} --feature-dropout 1"), &["feature_dropout is 1"]),
+        (&format!("{train} --input rbf --normalize minmax --within-set rank"), &["--within-set none"]),
         (&format!("{train} --input rbf"), &["rbf", "minmax"]),
         (&format!("{train} --init-feature 1 --n-max 2"), &["initial ranking 1", "n_max", "is 2"]),
         (&format!("{train} --init-feature 99"), &["feature 99"]),
@@ -453,4 +456,34 @@ fn training_text_keeps_its_index_base() {
     contains(&folder.text("model/config.json"), &["\"index_base\": 0", "\"num_features\": 6"]);
     folder.file("wide.txt", "1 qid:1 0:1\n0 qid:1 6:1\n");
     contains(&folder.fails("rank --model model --data wide.txt"), &["wide.txt:2", "6"]);
+}
+
+#[test]
+fn an_average_resumes_to_the_same_bits() {
+    let folder = with_data();
+    let flags = "--ema 0.9 --noise 0.1 --feature-dropout 0.2 --loss lambda_loss --within-set rank --fill high \
+                 --normalize quantile";
+    folder.train("whole", &format!("{flags} --epochs 3"));
+    folder.train("parts", &format!("{flags} --max-steps 4"));
+    folder.ok("train -o parts --resume --max-steps 7");
+    folder.ok("train -o parts --resume --max-steps 0 --threads 3");
+    for file in ["model.safetensors", "state.safetensors"] {
+        assert!(folder.bytes(&format!("whole/{file}")) == folder.bytes(&format!("parts/{file}")), "{file}");
+    }
+    folder.train("plain", &flags.replace("--ema 0.9", ""));
+    assert!(folder.bytes("whole/model.safetensors") != folder.bytes("plain/model.safetensors"));
+    contains(&folder.fails("train -o whole --resume --ema 0.5"), &["`ema` was 0.9"]);
+    contains(&folder.text("whole/config.json"), &["\"quantile\"", "\"knots\"", "\"within_set\": \"rank\""]);
+    // A model that starts from it keeps what it is.
+    folder.ok("train --train train.txt --valid valid.txt --from whole --epochs 1 -o warm");
+    contains(&folder.text("warm/train.toml"), &["within_set = \"rank\"", "normalize = \"quantile\""]);
+}
+
+#[test]
+fn the_size_is_settled_by_the_training_queries() {
+    let folder = with_data();
+    folder.ok("train --train train.txt -o model --epochs 1 --blocks 1 --ffn 8");
+    contains(&folder.text("model/train.toml"), &["hidden = 64", "heads = 4", "blocks = 1", "ffn = 8"]);
+    folder.ok("train --train train.txt -o full --epochs 1 --size full --hidden 8 --blocks 1 --ffn 8");
+    contains(&folder.text("full/train.toml"), &["hidden = 8", "heads = 8", "blocks = 1"]);
 }

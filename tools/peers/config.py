@@ -30,7 +30,16 @@ ORDINAL_DEFAULTS = {
     "start": "sampled",
 }
 
-NORMALIZE_KEYS = {"kind", "center", "scale", "fill", "clip", "indicators"}
+NORMALIZE_KEYS = {
+    "kind",
+    "center",
+    "scale",
+    "knots",
+    "fill",
+    "clip",
+    "indicators",
+    "within_set",
+}
 
 CHOICES = {
     "format_version": (1,),
@@ -44,7 +53,9 @@ ORDINAL_CHOICES = {
     "start": ("sampled", "zero"),
 }
 
-NORMALIZE_KINDS = ("none", "minmax", "zscore", "log1p-minmax", "log1p-zscore")
+NORMALIZE_KINDS = ("none", "minmax", "zscore", "log1p-minmax", "log1p-zscore", "quantile")
+
+WITHIN_SET_KINDS = ("none", "zscore", "rank")
 
 
 def complete_config(config: dict) -> dict:
@@ -57,14 +68,18 @@ def complete_config(config: dict) -> dict:
             f"hidden_size {full['hidden_size']} is not a multiple of num_heads {full['num_heads']}"
         )
     _check_normalize(full["normalize"], full["num_features"])
+    if full["input"] == "rbf" and full["normalize"].get("within_set", "none") != "none":
+        raise ValueError("input rbf needs features in [0, 1], which columns within the set are not")
     if full["input"] == "rbf" and not full["normalize"]["kind"].endswith("minmax"):
         raise ValueError(f"input rbf needs minmax features, not {full['normalize']['kind']!r}")
     return full
 
 
 def input_width(config: dict) -> int:
-    """F_in: the raw features plus one column for each missing-value indicator."""
-    return config["num_features"] + sum(config["normalize"].get("indicators") or [])
+    """F_in: raw features, one column for each missing-value indicator, columns within the set."""
+    settings, num_features = config["normalize"], config["num_features"]
+    within_set = num_features if settings.get("within_set", "none") != "none" else 0
+    return num_features + sum(settings.get("indicators") or []) + within_set
 
 
 def _fill(name: str, given: dict, defaults: dict, choices: dict) -> dict:
@@ -88,10 +103,16 @@ def _check_normalize(normalize: dict, num_features: int) -> None:
     kind = normalize.get("kind")
     if kind not in NORMALIZE_KINDS:
         raise ValueError(f"normalize: kind is {kind!r}, expected one of {NORMALIZE_KINDS}")
-    for key in ("center", "scale", "fill", "indicators"):
+    within_set = normalize.get("within_set", "none")
+    if within_set not in WITHIN_SET_KINDS:
+        raise ValueError(
+            f"normalize: within_set is {within_set!r}, expected one of {WITHIN_SET_KINDS}"
+        )
+    needed = {"none": (), "quantile": ("knots",)}.get(kind, ("center", "scale"))
+    for key in ("center", "scale", "knots", "fill", "indicators"):
         values = normalize.get(key)
         if values is None:
-            if kind != "none" and key in ("center", "scale"):
+            if key in needed:
                 raise ValueError(f"normalize: kind {kind!r} needs {key}")
         elif len(values) != num_features:
             raise ValueError(

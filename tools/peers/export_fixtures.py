@@ -8,6 +8,8 @@ Each folder is a checkpoint (config.json, model.safetensors) and a batch.safeten
   scores    [N] f64
   loss.<loss> [1] f64               mean over the B sets
   grad.<loss>.<parameter> f64       its gradient, in the parameter's shape
+losses.safetensors beside them has scores and, for every loss, its sum over the sets and its
+gradient by the scores.
 Everything is drawn from fixed seeds: the same versions on the same CPU write the same bytes.
 """
 
@@ -91,6 +93,20 @@ LOG1P_ZSCORE = {
     "indicators": [True, False, False, True, False],
 }
 
+QUANTILE_RANK = {
+    "kind": "quantile",
+    "knots": [
+        {"values": [-1.0, 0.0, 1.0], "scores": [-1.5, 0.25, 1.5]},
+        {"values": [-2.0, 0.5], "scores": [-2.0, 0.75]},
+        {"values": [0.0], "scores": [0.0]},
+        {"values": [-0.5, 0.5, 2.0], "scores": [-0.75, -0.75, 2.0]},
+        {"values": [0.0, 0.25], "scores": [-0.5, 0.5]},
+    ],
+    "fill": [-1.5, 0.0, 0.0, 2.0, 0.0],
+    "within_set": "rank",
+}
+ZSCORE_WITHIN_SET = {**LOG1P_ZSCORE, "fill": [0.0, -3.0, 3.0, 0.5, 0.0], "within_set": "zscore"}
+
 CASES = {
     "msab_linear": {"encoder": "msab", "hidden_size": 16, "num_heads": 4, "ffn_size": 24},
     "imsab_linear": {"encoder": "imsab"},
@@ -117,7 +133,12 @@ CASES = {
         "ordinal": {"rankings": 3, "n_max": 7, "at": "every_block", "start": "zero"},
         "normalize": LOG1P_ZSCORE,
     },
+    "msab_quantile_rank": {"encoder": "msab", "normalize": QUANTILE_RANK},
+    "imsab_zscore_within_set": {"encoder": "imsab", "normalize": ZSCORE_WITHIN_SET},
 }
+
+# losses of which the models' gradients are exported; of the others only those by the scores
+MODEL_LOSSES = ("attention_rank", "softmax_cross_entropy")
 
 
 def draw_model(config: dict, rng: np.random.Generator) -> SetRank:
@@ -153,7 +174,7 @@ def draw_batch(config: dict, rng: np.random.Generator) -> dict[str, torch.Tensor
     raw = raw.astype(np.float32)
     batch = {
         "raw": raw,
-        "features": normalize(raw, config["normalize"]).astype(np.float32),
+        "features": normalize(raw, config["normalize"], offsets).astype(np.float32),
         "offsets": offsets,
         "labels": labels,
     }
@@ -174,8 +195,8 @@ def evaluate(model: SetRank, batch: dict[str, torch.Tensor]) -> dict[str, torch.
     labels = batch["labels"].double()
     scores = model.score_sets(batch["features"].double(), offsets, ordinals)
     results = {"scores": scores.detach()}
-    for loss_name, loss in LOSSES.items():
-        value = mean_loss(loss, scores, labels, offsets)
+    for loss_name in MODEL_LOSSES:
+        value = mean_loss(LOSSES[loss_name], scores, labels, offsets)
         gradients = torch.autograd.grad(value, list(model.parameters()), retain_graph=True)
         results[f"loss.{loss_name}"] = value.detach().reshape(1)
         for (name, _), gradient in zip(model.named_parameters(), gradients):
@@ -193,6 +214,20 @@ def export_case(folder: Path, config: dict, seed: int) -> None:
     save_file({**batch, **evaluate(model, batch)}, folder / "batch.safetensors")
 
 
+def export_losses(path: Path, seed: int) -> None:
+    """Write the losses of some scores and their gradients, each the sum over the sets."""
+    rng = np.random.default_rng(seed)
+    labels = torch.from_numpy(np.concatenate(SET_LABELS).astype(np.float64))
+    offsets = np.cumsum([0] + [len(labels) for labels in SET_LABELS])
+    scores = torch.from_numpy(2.0 * rng.standard_normal(len(labels))).requires_grad_()
+    tensors = {"scores": scores.detach(), "labels": labels.float(), "offsets": torch.from_numpy(offsets)}
+    for name, loss in LOSSES.items():
+        value = mean_loss(loss, scores, labels, offsets.tolist()) * len(SET_LABELS)
+        tensors[f"loss.{name}"] = value.detach().reshape(1)
+        tensors[f"grad.{name}"] = torch.autograd.grad(value, scores)[0]
+    save_file(tensors, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the fixtures of the Rust tests.")
     parser.add_argument("--out", type=Path, default=FIXTURES, help="default: tests/fixtures")
@@ -200,6 +235,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for seed, (name, settings) in enumerate(CASES.items(), start=2020):
         export_case(args.out / name, {**TINY, **settings}, seed)
+    export_losses(args.out / "losses.safetensors", seed=2019)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def score_file(
         _refuse_cut(config["top_k"], dataset)
         rankings = [read_initial_ranking(path, dataset) for path in initial]
         ordinals = torch.from_numpy(np.stack(rankings))
-    features = torch.from_numpy(normalize(dataset.features, config["normalize"])).to(dtype)
+    features = normalize(dataset.features, config["normalize"], dataset.offsets)
+    features = torch.from_numpy(features).to(dtype)
     with torch.no_grad():
         scores = model.to(dtype).score_sets(features, dataset.offsets, ordinals)
     return scores.numpy()

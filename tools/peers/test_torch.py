@@ -192,6 +192,36 @@ class Losses(unittest.TestCase):
                         torch.autograd.gradcheck(lambda s: set_loss(loss, s, labels), scores)
                     )
 
+    def test_lambda_loss_as_written(self):
+        for scores, labels in self.CASES:
+            judged = [(s, y) for s, y in zip(scores, labels) if y >= 0]
+            order = sorted(range(len(judged)), key=lambda i: -judged[i][0])
+            rank = {document: place + 1 for place, document in enumerate(order)}
+            ideal = sorted((2.0**y - 1.0 for _, y in judged), reverse=True)
+            max_dcg = sum(gain / np.log2(2.0 + place) for place, gain in enumerate(ideal))
+            expected = 0.0
+            for i, (s_i, y_i) in enumerate(judged):
+                for j, (s_j, y_j) in enumerate(judged):
+                    if y_i > y_j:
+                        d = abs(rank[i] - rank[j])
+                        delta = 1.0 / np.log2(1.0 + d) - 1.0 / np.log2(2.0 + d)
+                        rho = abs(1.0 / np.log2(1.0 + rank[i]) - 1.0 / np.log2(1.0 + rank[j]))
+                        weight = (10.0 * delta + rho) * (2.0**y_i - 2.0**y_j) / max_dcg
+                        expected += weight * np.log2(1.0 + np.exp(s_j - s_i))
+            actual = set_loss(
+                LOSSES["lambda_loss"],
+                torch.tensor(scores, dtype=torch.float64),
+                torch.tensor(labels, dtype=torch.float64),
+            )
+            self.assertAlmostEqual(actual.item(), expected, places=12)
+
+    def test_approx_ndcg_of_wide_margins_is_ndcg(self):
+        scores = torch.tensor([300.0, 200.0, 100.0], dtype=torch.float64)
+        labels = torch.tensor([0.0, 2.0, 1.0], dtype=torch.float64)
+        ndcg = (3.0 / np.log2(3.0) + 1.0 / np.log2(4.0)) / (3.0 + 1.0 / np.log2(3.0))
+        actual = set_loss(LOSSES["approx_ndcg"], scores, labels)
+        self.assertAlmostEqual(actual.item(), 1.0 - ndcg, places=12)
+
     def test_attention_rank_as_written(self):
         for scores, labels in self.CASES:
             judged = [(s, y) for s, y in zip(scores, labels) if y >= 0]
@@ -257,6 +287,22 @@ class Normalization(unittest.TestCase):
         np.testing.assert_allclose(normalize(self.RAW, settings), expected)
 
 
+    def test_quantile(self):
+        knots = [{"values": [0.0, 2.0, 4.0], "scores": [-1.0, 0.0, 2.0]}] * 3
+        settings = {"kind": "quantile", "knots": knots, "fill": [0.0, 2.0, 0.0]}
+        raw = np.array([[3.0, np.nan, -3.0], [9.0, 2.0, 0.5]])
+        expected = [[1.0, 2.0, -1.0], [2.0, 0.0, -0.75]]
+        np.testing.assert_array_equal(normalize(raw, settings), expected)
+
+    def test_within_set(self):
+        raw = np.array([[3.0], [1.0], [1.0], [3.0], [9.0]])
+        settings = {"kind": "none", "indicators": [False], "within_set": "zscore"}
+        expected = [[3.0, 1.0], [1.0, -1.0], [1.0, -1.0], [3.0, 1.0], [9.0, 0.0]]
+        np.testing.assert_array_equal(normalize(raw, settings, [0, 4, 5]), expected)
+        actual = normalize(raw, {"kind": "none", "within_set": "rank"}, [0, 4, 5])
+        np.testing.assert_array_equal(actual[:, 1], [0.5, -0.5, -0.5, 0.5, 0.0])
+
+
 class Config(unittest.TestCase):
     def test_refusals(self):
         refused = [
@@ -266,6 +312,9 @@ class Config(unittest.TestCase):
             {**SMALL, "input": "rbf"},
             {**SMALL, "ordinal": {"rankings": 1, "size": 3}},
             {**SMALL, "normalize": {"kind": "zscore", "center": [0.0], "scale": [1.0]}},
+            {**SMALL, "normalize": {"kind": "quantile", "center": [0.0] * 3}},
+            {**SMALL, "normalize": {"kind": "none", "within_set": "median"}},
+            {**SMALL, "input": "rbf", "normalize": {**MINMAX, "within_set": "rank"}},
             {"hidden_size": 4},
         ]
         for config in refused:
@@ -354,24 +403,25 @@ class Fixtures(unittest.TestCase):
     def test_the_same_bytes_twice(self):
         first, second = self.export(), self.export()
         files = sorted(path.relative_to(first) for path in first.rglob("*.*"))
-        self.assertEqual(len(files), 3 * len(export_fixtures.CASES))
+        self.assertEqual(len(files), 3 * len(export_fixtures.CASES) + 1)
         for file in files:
             self.assertEqual((first / file).read_bytes(), (second / file).read_bytes(), file)
 
     def test_committed(self):
         fresh, committed = self.export(), export_fixtures.FIXTURES
+        self.assert_close(fresh / "losses.safetensors", committed / "losses.safetensors")
         for name in export_fixtures.CASES:
             for file in ("config.json", "model.safetensors"):
                 expected = (committed / name / file).read_bytes()
                 self.assertEqual((fresh / name / file).read_bytes(), expected, f"{name}/{file}")
-            actual = load_file(fresh / name / "batch.safetensors")
-            expected = load_file(committed / name / "batch.safetensors")
-            self.assertEqual(actual.keys(), expected.keys())
-            for key, value in expected.items():
-                # another processor may round float64 sums the other way
-                torch.testing.assert_close(
-                    actual[key], value, rtol=1e-10, atol=1e-13, equal_nan=True
-                )
+            self.assert_close(*(root / name / "batch.safetensors" for root in (fresh, committed)))
+
+    def assert_close(self, fresh: Path, committed: Path) -> None:
+        actual, expected = load_file(fresh), load_file(committed)
+        self.assertEqual(actual.keys(), expected.keys())
+        for key, value in expected.items():
+            # another processor may round float64 sums the other way
+            torch.testing.assert_close(actual[key], value, rtol=1e-10, atol=1e-13, equal_nan=True)
 
     def test_a_small_step_along_the_gradient(self):
         for name in export_fixtures.CASES:
@@ -382,7 +432,7 @@ class Fixtures(unittest.TestCase):
             _, model = load_checkpoint(folder)
             model.double()
             start = {key: value.clone() for key, value in model.named_parameters()}
-            for loss in LOSSES:
+            for loss in export_fixtures.MODEL_LOSSES:
                 gradient = {key: batch[f"grad.{loss}.{key}"] for key in start}
                 slope = sum(value.square().sum().item() for value in gradient.values())
                 values = []

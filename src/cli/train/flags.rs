@@ -8,10 +8,10 @@ use setrank::config::{Encoder, Input, OrdinalStart};
 use setrank::data::Absent;
 use setrank::data::initial::InitialFeature;
 use setrank::data::letor::IndexBase;
-use setrank::data::normalize::Kind;
+use setrank::data::normalize::{Fill, Kind, WithinSet};
 use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
-use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select};
+use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select, Size};
 use setrank::train::optimizer::Schedule;
 
 /// Flags given on the command line, as a layer over TOML and preset.
@@ -88,19 +88,24 @@ pub struct Flags {
     #[arg(long, help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<Encoder>,
-    /// Hidden width C [default: 256]
+    /// How large the model is where the following four are 0; auto is small below 5,000 training queries
+    /// [default: auto]
+    #[arg(long, help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Hidden width C; 0 = as --size says [default: 0]
     #[arg(long, value_name = "C", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<usize>,
-    /// Attention heads H, a divisor of C [default: 8]
+    /// Attention heads H, a divisor of C; 0 = as --size says [default: 0]
     #[arg(long, value_name = "H", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
-    /// Blocks L [default: 6]
+    /// Blocks L; 0 = as --size says [default: 0]
     #[arg(long, value_name = "L", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<usize>,
-    /// Inner width G of the feed-forward networks [default: 1024]
+    /// Inner width G of the feed-forward networks; 0 = as --size says [default: 0]
     #[arg(long, value_name = "G", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ffn: Option<usize>,
@@ -137,15 +142,33 @@ pub struct Flags {
     #[arg(long, help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalize: Option<Kind>,
+    /// What a missing value becomes: 0 after normalisation, or the feature's least or largest value in training
+    /// [default: zero]
+    #[arg(long, help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
     /// Whether features with missing values get a 0/1 column "missing" [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indicators: Option<bool>,
+    /// Another column for each feature that tells its place in the set: its z-score or rank among the documents
+    /// [default: none]
+    #[arg(long, value_name = "KIND", help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_set: Option<WithinSet>,
     /// Model folder to start from: parameters and normalisation are taken over
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
 
+    /// Standard deviation of normal noise added to normalised features in training [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+    /// Probability with which a feature of a document is set to 0, after normalisation, in training [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature_dropout: Option<f64>,
     /// The loss [default: softmax_cross_entropy]
     #[arg(long, help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +201,11 @@ pub struct Flags {
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f32>,
+    /// Decay of a running average of the weights, which is validated and kept in their place, such as 0.99; 0 = none
+    /// [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema: Option<f64>,
     /// Largest norm of the gradient, which is scaled down to it; 0 = any [default: 5]
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,6 +320,6 @@ mod tests {
         let config = TrainConfig::from_layers(&[layer]).unwrap();
         assert_eq!((config.lr, config.qkv_relu, config.seed), (0.1, true, 9));
         assert_eq!(config.init_feature[0].to_string(), "3:asc");
-        assert_eq!(config.hidden, 256);
+        assert_eq!(config.batch_sets, 32);
     }
 }

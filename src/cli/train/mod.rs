@@ -25,7 +25,7 @@ use self::observer::Reporter;
 use super::source::{self, TextArgs};
 use super::{compute, interrupt};
 
-mod flags;
+pub(super) mod flags;
 mod observer;
 
 /// File name of the effective configuration in a model folder.
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let config = configuration(&args)?;
+    let mut config = configuration(&args)?;
     if config.train.is_empty() {
         bail!("no training data: give --train FILE");
     }
@@ -83,21 +83,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         resumed(&args.output, &config, &data)?
     } else {
         check_new(&args, &data)?;
+        config.settle_size(data.train.num_queries());
         new_run(&config, &data)?
     };
     train(&config, &args.output, &data, model, state)
 }
 
-/// Flags over TOML over preset; a resumed run's own configuration is the lowest layer.
-fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
-    let read = |path: &Path| -> anyhow::Result<toml::Table> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        text.parse().with_context(|| format!("{}: not TOML", path.display()))
-    };
+/// The values given in the TOML file and, over them, as flags.
+pub(super) fn given_layers(file: Option<&Path>, flags: &Flags) -> anyhow::Result<Vec<toml::Table>> {
     let mut layers = Vec::new();
-    if let Some(path) = &args.config {
-        let layer = read(path)?;
+    if let Some(path) = file {
+        let layer = read_toml(path)?;
         // Each value alone, so that the message names it.
         for (key, value) in &layer {
             let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
@@ -105,7 +101,18 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
         }
         layers.push(layer);
     }
-    layers.push(toml::Table::try_from(&args.flags)?);
+    layers.push(toml::Table::try_from(flags)?);
+    Ok(layers)
+}
+
+pub(super) fn read_toml(path: &Path) -> anyhow::Result<toml::Table> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.parse().with_context(|| format!("{}: not TOML", path.display()))
+}
+
+/// Flags over TOML over preset; a resumed run's own configuration is the lowest layer.
+fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
+    let mut layers = given_layers(args.config.as_deref(), &args.flags)?;
     if !args.resume {
         let config = TrainConfig::from_layers(&layers)?;
         return match config.from.clone() {
@@ -114,7 +121,7 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
         };
     }
     let path = args.output.join(TRAIN_CONFIG);
-    let own = read(&path).context("nothing to resume")?;
+    let own = read_toml(&path).context("nothing to resume")?;
     let before = toml::Table::try_from(TrainConfig::from_layers(std::slice::from_ref(&own))?)?;
     let given: Vec<String> = layers.iter().flat_map(toml::Table::keys).cloned().collect();
     layers.insert(0, own);
@@ -164,13 +171,7 @@ pub struct Data {
 
 impl Data {
     fn open(config: &TrainConfig, of_model: Option<&ModelConfig>) -> anyhow::Result<Self> {
-        let text = TextArgs {
-            query_sizes: config.query_sizes.clone(),
-            features: (config.features > 0).then_some(config.features),
-            index_base: Some(config.index_base),
-            absent: config.absent,
-            label_offset: Some(config.label_offset),
-        };
+        let text = text_args(config);
         let mut train = match of_model {
             Some(model) => {
                 source::open_for_model(&config.train, &text, Labels::Required, model.raw_features())?
@@ -214,6 +215,17 @@ impl Data {
     fn fingerprint(&self) -> u32 {
         let valid = self.valid.as_ref().map_or(0, fingerprint);
         fingerprint(&self.train).rotate_left(1) ^ valid
+    }
+}
+
+/// How `config` has the text of training data read.
+pub(super) fn text_args(config: &TrainConfig) -> TextArgs {
+    TextArgs {
+        query_sizes: config.query_sizes.clone(),
+        features: (config.features > 0).then_some(config.features),
+        index_base: Some(config.index_base),
+        absent: config.absent,
+        label_offset: Some(config.label_offset),
     }
 }
 
@@ -263,7 +275,7 @@ pub fn new_run(config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, St
 }
 
 /// The model that `config` asks for, its normalisation fitted on `train`.
-fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelConfig> {
+pub(super) fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelConfig> {
     let columns = train.columns();
     Ok(ModelConfig {
         format_version: FORMAT_VERSION,
@@ -284,12 +296,7 @@ fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Result<ModelC
         top_k: (config.top_k > 0 && train.num_initial() > 0).then_some(config.top_k),
         index_base: columns.first_index,
         absent: columns.absent,
-        normalize: Normalize::fit(
-            config.normalize,
-            train.features(),
-            train.num_features(),
-            config.indicators,
-        )?,
+        normalize: Normalize::fit_with(config.normalize_settings(), train.features(), train.num_features())?,
         training: serde_json::Map::new(),
     })
 }
@@ -321,7 +328,7 @@ fn config_fingerprint(config: &TrainConfig) -> anyhow::Result<u32> {
 }
 
 /// Keeps others from training into the same folder, as long as it lives: a lock of the folder itself.
-fn lock(folder: &Path) -> anyhow::Result<Option<File>> {
+pub(super) fn lock(folder: &Path) -> anyhow::Result<Option<File>> {
     // Where folders cannot be opened there is no such lock.
     let Ok(handle) = File::open(folder) else { return Ok(None) };
     match handle.try_lock() {
