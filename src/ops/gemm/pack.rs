@@ -184,6 +184,8 @@ fn copy_rows<T: Scalar, const W: usize>(
             let to = to[rows.start * W..rows.end * W].chunks_exact_mut(W);
             if column + W <= cols {
                 for (row, to) in rows.clone().zip(to) {
+                    // The rows of the next turn come from afar.
+                    prefetch(from, (row + ROWS_AT_ONCE) * stride + column);
                     to.copy_from_slice(&from[row * stride + column..][..W]);
                 }
             } else {
@@ -195,6 +197,19 @@ fn copy_rows<T: Scalar, const W: usize>(
             }
         }
     }
+}
+
+/// Asks for the line of `data[index]`, which may lie outside.
+#[inline]
+fn prefetch<T>(data: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint; no address is dereferenced.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, index);
 }
 
 /// Contiguous columns that are read at the same time, so that what is written is not single numbers.
