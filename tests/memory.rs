@@ -74,6 +74,8 @@ fn the_estimate_is_what_a_step_holds() {
             ..ModelConfig::default()
         }
     };
+    // Threads start, and take the buffers that they keep for products.
+    held(&config(Encoder::Msab, Input::Linear), Keep::ForBackward, 4, 500);
     for encoder in [Encoder::Msab, Encoder::Imsab] {
         for input in [Input::Linear, Input::Rbf] {
             for keep in [Keep::Nothing, Keep::ForBackward] {
