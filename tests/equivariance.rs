@@ -184,7 +184,7 @@ fn the_number_of_threads_makes_no_difference() {
                 let mut gradients = vec![0.0; parameters.len()];
                 model.forward(&mut workspace, &parameters, inputs, Keep::ForBackward, None);
                 model.backward(&mut workspace, &parameters, &mut gradients, inputs, &d_scores, None);
-                let norm = setrank::train::optimizer::global_norm(&gradients);
+                let norm = setrank::train::optimizer::global_norm(&gradients, &mut Vec::new());
                 (workspace.scores().to_vec(), gradients, norm)
             })
         };
