@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::ops::gemm::{Aligned, Finish, Mat, Write, pack_parallel};
-use crate::ops::linear::product;
+use crate::ops::linear::{WeightGradients, WeightJob, backward_weights};
+use crate::ops::scratch::PerThread;
 use crate::rng::{Rng, Stream};
 use crate::train::learner::in_pool;
 
@@ -20,11 +20,14 @@ pub fn gflops(side: usize) -> f64 {
     let mut matrix = || -> Vec<f32> { (0..side * side).map(|_| rng.uniform() as f32 - 0.5).collect() };
     let (a, b) = (matrix(), matrix());
     let mut c = vec![0.0f32; side * side];
-    let mut packed = Aligned::default();
+    let mut bias = vec![0.0f32; side];
+    let mut threads = PerThread::default();
+    threads.prepare();
+    // Aᵀ·B as weight gradients are computed: both sides are packed, so that it suits any shape.
     let mut multiply = || {
+        let gradients = WeightGradients { weight: &mut c, bias: &mut bias };
         let started = Instant::now();
-        let b = pack_parallel(&mut packed, Mat::new(&b, side, side));
-        product(&mut c, Write::Set, &a, b, Finish::Plain);
+        backward_weights([WeightJob { gradients, dy: &a, x: &b }], &threads);
         started.elapsed().as_secs_f64()
     };
     // The first product finds caches and pages cold.

@@ -90,26 +90,32 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Measures along `sweep`, both encoders in turn at each place; `progress` is told each report. `peak` is what a
-    /// large product of matrices reaches, in 10⁹ operations a second, where that was measured.
+    /// Measures along `sweep`, both encoders in turn at each place; `progress` is told each report. `peak` measures what
+    /// a large product of matrices reaches, in 10⁹ operations a second, or says `None`; it is asked before and after.
     ///
     /// # Errors
     /// As [`Plan::run`].
     pub fn measure(
         sweep: Sweep,
         base: &Plan,
-        peak: Option<f64>,
+        peak: impl Fn() -> Option<f64>,
         mut progress: impl FnMut(usize, &Report),
     ) -> Result<Self> {
+        let before = peak();
         let mut points = Vec::new();
         for (at, mut plan) in sweep.plans(base) {
             for encoder in [Encoder::Msab, Encoder::Imsab] {
                 plan.config.encoder = encoder;
-                let report = plan.run()?.with_peak(peak);
+                let report = plan.run()?;
                 progress(at, &report);
                 points.push(Point { at, report });
             }
         }
+        let peak = [before, peak()].into_iter().flatten().reduce(f64::max);
+        let mut points: Vec<Point> = points
+            .into_iter()
+            .map(|Point { at, report }| Point { at, report: report.with_peak(peak) })
+            .collect();
         points.sort_by_key(|point| point.report.encoder == Encoder::Imsab);
         Ok(Growth { sweep, mode: base.mode, points })
     }
