@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn growth_is_measured_drawn_and_told() {
         let mut told = 0;
-        let growth = Growth::measure(Sweep::Blocks, &base(), Some(10.0), |_, _| told += 1).unwrap();
+        let growth = Growth::measure(Sweep::Blocks, &base(), || Some(10.0), |_, _| told += 1).unwrap();
         assert_eq!((growth.points.len(), told), (2 * BLOCKS.len(), 2 * BLOCKS.len()));
         let speed = growth.speed();
         assert_eq!((&speed.lines[0].name[..], &speed.lines[1].name[..]), ("msab", "imsab"));

@@ -9,7 +9,7 @@ use setrank::data::letor::Labels;
 use setrank::files::write_atomically;
 
 use super::compute::ComputeArgs;
-use super::scoring::{self, InitialArgs, Scored};
+use super::scoring::{InitialArgs, Models};
 use super::source::TextArgs;
 
 /// Arguments of `setrank rank`.
@@ -63,8 +63,18 @@ fn run_name(text: &str) -> Result<String, String> {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.compute.set_up()?;
-    let Scored { data, scores, .. } =
-        scoring::score(&args.model, &args.data, &args.text, &args.initial, Labels::Optional)?;
+    let models = Models::load(&args.model, &args.initial)?;
+    let data = models.open(&args.data, &args.text, &args.initial, Labels::Optional)?;
+    if args.output.is_none() && args.format == Format::Scores {
+        let mut out = BufWriter::new(io::stdout().lock());
+        if models.stream(&data, |scores| {
+            scores.iter().try_for_each(|score| writeln!(out, "{score}"))?;
+            out.flush()
+        })? {
+            return Ok(());
+        }
+    }
+    let scores = models.score_with_progress(&data)?.0;
     let write = |out: &mut dyn Write| match args.format {
         Format::Scores => write_scores(out, &data, &scores),
         Format::Trec => write_trec(out, &data, &scores, &args.tag),

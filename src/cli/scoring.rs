@@ -142,6 +142,36 @@ impl Models {
         }
         Ok((scores, kept))
     }
+
+    /// Hands out the scores in the order of the original file as they are computed, if they come in that order: of one
+    /// model that ranks all documents. Otherwise says `false` and has done nothing.
+    pub fn stream(
+        &self,
+        data: &Dataset,
+        mut out: impl FnMut(&[f32]) -> std::io::Result<()>,
+    ) -> anyhow::Result<bool> {
+        let [Checkpoint { model, parameters }] = &self.0[..] else { return Ok(false) };
+        let batcher = Batcher::new(data, model.config())?;
+        let in_order = data.positions().iter().enumerate().all(|(row, &position)| row as u64 == position);
+        if !in_order || batcher.kept().is_some() {
+            return Ok(false);
+        }
+        let bar = progress(data.num_queries());
+        scorer::score_in_batches(model, parameters, &batcher, |batch, scores| -> anyhow::Result<()> {
+            bar.set_position(batch.queries.last().map_or(0, |&query| query as u64 + 1));
+            Ok(out(scores)?)
+        })?;
+        bar.finish_and_clear();
+        Ok(true)
+    }
+
+    /// [`score`](Self::score) with a progress bar.
+    pub fn score_with_progress(&self, data: &Dataset) -> setrank::Result<(Vec<f32>, Option<Vec<bool>>)> {
+        let bar = progress(data.num_queries() * self.0.len());
+        let scored = self.score(data, |done| bar.set_position(done as u64))?;
+        bar.finish_and_clear();
+        Ok(scored)
+    }
 }
 
 /// Opens data for the models in `folders` and scores it.
@@ -154,9 +184,7 @@ pub fn score(
 ) -> anyhow::Result<Scored> {
     let models = Models::load(folders, initial)?;
     let data = models.open(data, text, initial, labels)?;
-    let bar = progress(data.num_queries() * folders.len());
-    let (scores, kept) = models.score(&data, |done| bar.set_position(done as u64))?;
-    bar.finish_and_clear();
+    let (scores, kept) = models.score_with_progress(&data)?;
     Ok(Scored { data, scores, kept })
 }
 

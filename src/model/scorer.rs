@@ -17,8 +17,25 @@ pub fn score(
     batcher: &Batcher<'_>,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<f32>> {
+    let mut scores = vec![0.0; batcher.data().num_documents()];
+    score_in_batches(model, parameters, batcher, |batch, of_batch| {
+        batch.rows.iter().zip(of_batch).for_each(|(&row, &score)| scores[row] = score);
+        progress(batch.queries.last().map_or(0, |&query| query + 1));
+        Ok::<(), Error>(())
+    })?;
+    batcher.rank_dropped_below(&mut scores);
+    Ok(scores)
+}
+
+/// Hands out the scores of the documents that the model sees batch by batch, queries in order: `each` is told the
+/// batch and its scores, by row of the batch. An error of `each` ends the scoring.
+pub fn score_in_batches<E: From<Error>>(
+    model: &SetRank,
+    parameters: &[f32],
+    batcher: &Batcher<'_>,
+    mut each: impl FnMut(&Batch, &[f32]) -> Result<(), E>,
+) -> Result<(), E> {
     let data = batcher.data();
-    let mut scores = vec![0.0; data.num_documents()];
     let mut workspace = Workspace::default();
     let mut batch = Batch::default();
     let mut queries: Vec<usize> = Vec::new();
@@ -32,19 +49,17 @@ pub fn score(
         batcher.fill(&mut batch, &queries, None);
         let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
         model.forward(&mut workspace, parameters, inputs, Keep::Nothing, None);
-        for (&row, &score) in batch.rows.iter().zip(workspace.scores()) {
-            if !score.is_finite() {
-                return Err(Error::NonFinite(format!(
-                    "the score of document {} is {score}: its features or the model's weights are extreme",
-                    data.positions()[row] + 1
-                )));
-            }
-            scores[row] = score;
+        if let Some(at) = workspace.scores().iter().position(|score| !score.is_finite()) {
+            return Err(Error::NonFinite(format!(
+                "the score of document {} is {}: its features or the model's weights are extreme",
+                data.positions()[batch.rows[at]] + 1,
+                workspace.scores()[at]
+            ))
+            .into());
         }
+        each(&batch, workspace.scores())?;
         queries.clear();
         documents = 0;
-        progress(query + 1);
     }
-    batcher.rank_dropped_below(&mut scores);
-    Ok(scores)
+    Ok(())
 }

@@ -2,7 +2,8 @@
 //! forward, backward and a device kernel agree without storing a mask.
 
 use super::Scalar;
-use crate::rng::{Stream, philox4x32};
+use super::simd::vectorized;
+use crate::rng::{Stream, philox4x32, philox4x32_lanes};
 
 /// Dropout of one attention in one step.
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +32,25 @@ impl Dropout {
     /// Multiplies weights of one query row, of the keys from `first` on (a multiple of 4), by 0 or 1/(1 − rate).
     /// `set`, `head` and `query` number the set in its batch, the head, and the row in its set.
     pub fn apply<T: Scalar>(&self, weights: &mut [T], first: usize, [set, head, query]: [usize; 3]) {
-        let keep = T::from_f64(1.0 / (1.0 - self.rate));
-        for (group, weights) in weights.chunks_mut(4).enumerate() {
-            let counter =
-                [(first / 4 + group) as u32, query as u32, self.attention << 16 | head as u32, set as u32];
-            let random = philox4x32(counter, self.key);
-            for (weight, random) in weights.iter_mut().zip(random) {
-                *weight = if random < self.threshold { T::ZERO } else { *weight * keep };
+        let counter = [(first / 4) as u32, query as u32, self.attention << 16 | head as u32, set as u32];
+        mask(weights, counter, self.key, self.threshold, T::from_f64(1.0 / (1.0 - self.rate)));
+    }
+}
+
+/// Groups of four weights that draw at the same time.
+const LANES: usize = 8;
+
+vectorized! {
+    /// Four weights draw from one counter, the next four from the next.
+    fn mask<T: Scalar>(weights: &mut [T], counter: [u32; 4], key: [u32; 2], threshold: u32, keep: T) {
+        for (turn, weights) in weights.chunks_mut(4 * LANES).enumerate() {
+            let mut counters = counter.map(|word| [word; LANES]);
+            for (lane, word) in counters[0].iter_mut().enumerate() {
+                *word = word.wrapping_add((turn * LANES + lane) as u32);
+            }
+            let random = philox4x32_lanes(counters, key);
+            for (at, weight) in weights.iter_mut().enumerate() {
+                *weight = if random[at % 4][at / 4] < threshold { T::ZERO } else { *weight * keep };
             }
         }
     }
@@ -58,20 +71,36 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_keys_draw_what_the_whole_row_draws() {
+        let dropout = Dropout::new(0.4, 3, 8, 1).unwrap();
+        let mut whole = vec![1.0f32; 150];
+        dropout.apply(&mut whole, 0, [1, 2, 3]);
+        for (first, end) in [(0, 4), (4, 40), (40, 150)] {
+            let mut block = vec![1.0f32; end - first];
+            dropout.apply(&mut block, first, [1, 2, 3]);
+            assert_eq!(block, whole[first..end]);
+        }
+        // The weight of key 9 draws word 1 of counter 2.
+        let counter = [2, 3, 1 << 16 | 2, 1];
+        let dropped = philox4x32(counter, dropout.key)[1] < dropout.threshold;
+        assert_eq!(whole[9] == 0.0, dropped);
+    }
+
+    #[test]
     fn masks_differ_by_place_and_step_and_repeat() {
-        let mask = |step, attention, set, head, query| {
+        let masked = |step, attention, set, head, query| {
             let mut weights = vec![1.0f32; 64];
             Dropout::new(0.5, 9, step, attention).unwrap().apply(&mut weights, 0, [set, head, query]);
             weights
         };
-        let first = mask(0, 0, 0, 0, 0);
-        assert_eq!(first, mask(0, 0, 0, 0, 0));
+        let first = masked(0, 0, 0, 0, 0);
+        assert_eq!(first, masked(0, 0, 0, 0, 0));
         for other in [
-            mask(1, 0, 0, 0, 0),
-            mask(0, 1, 0, 0, 0),
-            mask(0, 0, 1, 0, 0),
-            mask(0, 0, 0, 1, 0),
-            mask(0, 0, 0, 0, 1),
+            masked(1, 0, 0, 0, 0),
+            masked(0, 1, 0, 0, 0),
+            masked(0, 0, 1, 0, 0),
+            masked(0, 0, 0, 1, 0),
+            masked(0, 0, 0, 0, 1),
         ] {
             assert_ne!(first, other);
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// feature that is the same in the whole set becomes 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
 pub enum WithinSet {
     /// None.
     #[default]
