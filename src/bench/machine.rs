@@ -9,20 +9,6 @@ pub fn cpu_name() -> String {
     name.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
 }
 
-/// The widest vector instructions that this processor has.
-pub fn isa() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            return "avx512";
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return "avx2";
-        }
-    }
-    std::env::consts::ARCH
-}
-
 /// Processor cores that this program may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

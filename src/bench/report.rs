@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::machine;
 use super::plan::{Mode, Plan};
 use crate::config::Encoder;
+use crate::ops::simd::level;
 
 /// The figures of one [`Plan`]. As JSON its keys are these names, in this order.
 #[derive(Clone, Debug, Serialize)]
@@ -75,7 +76,7 @@ impl Report {
             steps: plan.steps,
             threads: rayon::current_num_threads(),
             cpu: machine::cpu_name(),
-            isa: machine::isa(),
+            isa: level().name(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
+use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
 /// More threads than this only wait for each other.
@@ -43,5 +44,6 @@ pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         bail!("--threads {threads}: at most {MAX_THREADS}; this machine has {cores} core(s)");
     }
+    simd::asked()?;
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
 }

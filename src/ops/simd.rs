@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::{Error, Result};
+
 /// A level of vector instructions; the best that the machine has is chosen at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -49,13 +51,33 @@ impl Level {
     }
 }
 
-/// The level in use: the best, or the one that the environment variable `SETRANK_SIMD` names, if the machine has it.
+/// The environment variable that asks for a level.
+const VARIABLE: &str = "SETRANK_SIMD";
+
+/// The level that the environment variable `SETRANK_SIMD` asks for, if it does.
+///
+/// # Errors
+/// Where it names no level of this machine.
+pub fn asked() -> Result<Option<Level>> {
+    let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Ok(None) };
+    let found = Level::available().find(|level| name == level.name());
+    found.map(Some).ok_or_else(|| {
+        let levels: Vec<&str> = Level::available().map(Level::name).collect();
+        Error::config(format!(
+            "{VARIABLE}={}: the vector instructions of this machine are {}",
+            name.display(),
+            levels.join(", ")
+        ))
+    })
+}
+
+/// The level in use: the one that is [`asked`] for, else the best.
+#[inline]
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| {
-        let asked = std::env::var("SETRANK_SIMD").ok();
-        let named = asked.and_then(|name| Level::available().find(|level| level.name() == name));
-        named.unwrap_or_else(|| Level::available().last().unwrap_or(Level::Portable))
+        let best = Level::available().last().unwrap_or(Level::Portable);
+        asked().ok().flatten().unwrap_or(best)
     })
 }
 

@@ -50,6 +50,25 @@ fn text_store_stdin_and_unlabelled_text_score_alike() {
 }
 
 #[test]
+fn plain_code_scores_as_vector_instructions_do() {
+    let folder = trained("");
+    let expected = scores(&folder, "--model model --data valid.txt");
+    let run = |level: &str| {
+        let mut command = folder.command("rank --model model --data valid.txt");
+        command.env("SETRANK_SIMD", level).output().unwrap()
+    };
+    let plain = String::from_utf8(run("portable").stdout).unwrap();
+    let plain: Vec<f32> = plain.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(plain.len(), expected.len());
+    for (plain, expected) in plain.iter().zip(&expected) {
+        assert!((plain - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{plain} is not {expected}");
+    }
+    let refused = run("fastest");
+    assert_eq!(refused.status.code(), Some(1));
+    contains(&String::from_utf8(refused.stderr).unwrap(), &["SETRANK_SIMD=fastest", "portable"]);
+}
+
+#[test]
 fn scores_follow_the_original_file_even_where_queries_are_scattered() {
     let folder = trained("");
     let text = folder.text("valid.txt");
