@@ -261,7 +261,7 @@ fn disturbed_features_are_those_of_training_only() {
     let normalize = Settings { kind: Kind::ZScore, within_set: WithinSet::ZScore, ..Settings::default() };
     let features = data.num_features();
     let config = ModelConfig {
-        normalize: Normalize::fit_with(normalize, data.features(), features).unwrap(),
+        normalize: Normalize::fit_with(normalize, data.features(), features, data.labels()).unwrap(),
         ..model(&data, None)
     };
     let batcher = |augment| Batcher::new(&data, &config).unwrap().with_augment(augment);

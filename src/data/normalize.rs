@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
+mod fill;
 mod quantile;
 mod within_set;
 
+pub use fill::Fill;
 pub use quantile::Knots;
 pub use within_set::WithinSet;
 
@@ -53,25 +55,12 @@ pub enum Kind {
     Quantile,
 }
 
-/// What a missing value becomes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Fill {
-    /// 0 in normalised units: the mean, the median, or the least value of `minmax`.
-    #[default]
-    Zero,
-    /// The least value seen in training.
-    Low,
-    /// The largest value seen in training, as for ranks, where missing is worse than any.
-    High,
-}
-
 /// What is fitted on training data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How features are brought to a common range.
     pub kind: Kind,
-    /// What a missing value becomes; `none` has 0 always.
+    /// What a missing value becomes; of `none`, 0.
     pub fill: Fill,
     /// Whether each feature that is missing at least once gets a column "missing".
     pub indicators: bool,
@@ -117,12 +106,22 @@ impl Normalize {
     /// Fits `kind` on the training rows `features` `[N, num_features]`, missing = NaN, as [`fit_with`](Self::fit_with)
     /// does with 0 for missing values and nothing within sets.
     pub fn fit(kind: Kind, features: &[f32], num_features: usize, indicators: bool) -> Result<Normalize> {
-        Normalize::fit_with(Settings { kind, indicators, ..Settings::default() }, features, num_features)
+        Normalize::fit_with(
+            Settings { kind, indicators, ..Settings::default() },
+            features,
+            num_features,
+            None,
+        )
     }
 
-    /// Fits what `settings` ask for on the training rows `features` `[N, num_features]`, missing = NaN. Does not depend
-    /// on the number of threads.
-    pub fn fit_with(settings: Settings, features: &[f32], num_features: usize) -> Result<Normalize> {
+    /// Fits what `settings` ask for on the training rows `features` `[N, num_features]`, missing = NaN, and their
+    /// `labels` `[N]`, of which only [`Fill::Worst`] takes notice. Does not depend on the number of threads.
+    pub fn fit_with(
+        settings: Settings,
+        features: &[f32],
+        num_features: usize,
+        labels: Option<&[f32]>,
+    ) -> Result<Normalize> {
         let Settings { kind, fill, indicators, within_set } = settings;
         if num_features == 0 || !features.len().is_multiple_of(num_features) {
             return Err(Error::data(format!(
@@ -167,10 +166,28 @@ impl Normalize {
                     moments.iter().map(|m| m.center_and_scale(kind == Kind::MinMax)).unzip();
             }
         }
+        let low = || normalize.known_values(&moments, |m| m.min, |k| k.scores[0]);
+        let high = || normalize.known_values(&moments, |m| m.max, |k| k.scores[k.scores.len() - 1]);
         normalize.fill = match fill {
             Fill::Zero => vec![0.0; num_features],
-            Fill::Low => normalize.known_values(&moments, |m| m.min, |k| k.scores[0]),
-            Fill::High => normalize.known_values(&moments, |m| m.max, |k| k.scores[k.scores.len() - 1]),
+            Fill::Low => low(),
+            Fill::High => high(),
+            Fill::Worst => {
+                let Some(labels) = labels.filter(|labels| labels.len() == rows) else {
+                    return Err(Error::data(
+                        "the worst fill cannot be told without labels of the training data",
+                    ));
+                };
+                let value = |feature, x| normalize.known_value(feature, x);
+                let covariances = fill::covariances(features, labels, num_features, value);
+                let ends = low().into_iter().zip(high()).zip(covariances);
+                ends.map(|((low, high), covariance)| match covariance {
+                    c if c > 0.0 => low,
+                    c if c < 0.0 => high,
+                    _ => 0.0,
+                })
+                .collect()
+            }
         };
         Ok(normalize)
     }
@@ -190,6 +207,16 @@ impl Normalize {
             Kind::Quantile => self.knots.iter().map(of_knots).collect(),
             _ => moments.iter().enumerate().map(scaled).collect(),
         }
+    }
+
+    /// What a finite raw value of a feature becomes.
+    fn known_value(&self, feature: usize, x: f32) -> f64 {
+        if self.kind == Kind::Quantile {
+            return f64::from(self.knots[feature].score(x));
+        }
+        let t = if self.kind == Kind::Log1pZScore { signed_log1p(f64::from(x)) } else { f64::from(x) };
+        let (low, high) = self.range();
+        ((t - self.center[feature]) * self.scale[feature]).max(low).min(high)
     }
 
     /// Where known values are cut off.
@@ -519,6 +546,24 @@ mod tests {
         let normalize: Normalize = serde_json::from_str(text).unwrap();
         normalize.validate(1).unwrap();
         assert_eq!(apply_all(&normalize, &[NAN, f32::INFINITY, 1.5], 1), [-0.5, -0.5, 1.0]);
+    }
+
+    #[test]
+    fn the_worst_fill_is_the_end_with_the_lower_labels() {
+        // Feature 0 is a rank, feature 1 a score, feature 2 says nothing.
+        let rows = [1.0, 9.0, 5.0, 8.0, 2.0, 5.0, NAN, 1.0, 5.0, 3.0, NAN, 5.0];
+        let labels = [2.0, 0.0, 0.0, 1.0];
+        for kind in [Kind::ZScore, Kind::Log1pZScore, Kind::MinMax, Kind::Quantile] {
+            let fit = |fill| {
+                let settings = Settings { kind, fill, ..Settings::default() };
+                Normalize::fit_with(settings, &rows, 3, Some(&labels)).unwrap().fill
+            };
+            let (low, high, worst) = (fit(Fill::Low), fit(Fill::High), fit(Fill::Worst));
+            assert_eq!(worst, [high[0], low[1], 0.0], "{kind:?}");
+        }
+        let settings = Settings { kind: Kind::ZScore, fill: Fill::Worst, ..Settings::default() };
+        let error = Normalize::fit_with(settings, &rows, 3, None).unwrap_err().to_string();
+        assert!(error.contains("labels"), "{error}");
     }
 
     #[test]

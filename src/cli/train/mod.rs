@@ -296,7 +296,12 @@ pub(super) fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Re
         top_k: (config.top_k > 0 && train.num_initial() > 0).then_some(config.top_k),
         index_base: columns.first_index,
         absent: columns.absent,
-        normalize: Normalize::fit_with(config.normalize_settings(), train.features(), train.num_features())?,
+        normalize: Normalize::fit_with(
+            config.normalize_settings(),
+            train.features(),
+            train.num_features(),
+            train.labels(),
+        )?,
         training: serde_json::Map::new(),
     })
 }

@@ -263,12 +263,21 @@ impl<'a, T: Scalar> PackedLeft<'a, T> {
     }
 }
 
+mod sealed {
+    /// What the products rely on is checked where these are made.
+    pub trait Sealed {}
+    impl<T> Sealed for super::Mat<'_, T> {}
+    impl<T> Sealed for super::PackedLeft<'_, T> {}
+}
+
 /// The left factor of a product.
-pub trait Left<T> {
+pub trait Left<T>: sealed::Sealed {
     /// Rows.
     fn rows(&self) -> usize;
     /// Columns.
     fn cols(&self) -> usize;
+    /// The rows of a tile that it is packed for; `None` = any.
+    fn tile_rows(&self) -> Option<usize>;
     /// Where element (`row`, `col`) stands, and the distances of rows and of columns around it, as far as the
     /// kernel's tile reaches; `row` is a multiple of the kernel's rows, `col` of [`DEPTH`].
     fn at(&self, row: usize, col: usize) -> (&[T], usize, usize);
@@ -280,6 +289,9 @@ impl<T> Left<T> for Mat<'_, T> {
     }
     fn cols(&self) -> usize {
         self.cols
+    }
+    fn tile_rows(&self) -> Option<usize> {
+        None
     }
     #[inline]
     fn at(&self, row: usize, col: usize) -> (&[T], usize, usize) {
@@ -293,6 +305,9 @@ impl<T> Left<T> for PackedLeft<'_, T> {
     }
     fn cols(&self) -> usize {
         self.depth
+    }
+    fn tile_rows(&self) -> Option<usize> {
+        Some(self.height)
     }
     #[inline]
     fn at(&self, row: usize, _: usize) -> (&[T], usize, usize) {
