@@ -1,7 +1,8 @@
 //! One block of the encoder: MSAB(X) = MAB(X, X), or IMSAB(X) = MAB(X, MAB(I, X)).
 
 use super::layout::BlockSlots;
-use super::mab::{self, Call, FfnActivations, MabActivations, MabGradients, Pass, Roles, Scratch};
+use super::mab::{self, Call, MabActivations, MabGradients, Pass, Roles, Scratch};
+use super::network::{self, FfnActivations};
 use crate::ops::Scalar;
 use crate::ops::dropout::Dropout;
 
@@ -106,7 +107,7 @@ impl<T: Scalar> Block<'_, T> {
                     None => mab::forward(pass, scratch, out, kept_attend, attend, call),
                     Some(ffn) => {
                         mab::forward(pass, scratch, &mut saved.attended, kept_attend, attend, call);
-                        mab::ffn_forward(pass, scratch, out, &mut saved.ffn, ffn, &saved.attended);
+                        network::forward(pass, scratch, out, &mut saved.ffn, ffn, &saved.attended);
                     }
                 }
             }
@@ -132,7 +133,7 @@ impl<T: Scalar> Block<'_, T> {
             }
             BlockSlots::Imsab { inducing, induce, attend, ffn } => {
                 if let Some(ffn) = ffn {
-                    mab::ffn_backward(pass, scratch, d, &saved.ffn, ffn, gradients, &saved.attended);
+                    network::backward(pass, scratch, d, &saved.ffn, ffn, gradients, &saved.attended);
                 }
                 let BlockGradients { d_induced, d_inducing } = buffers;
                 d_induced.clear();

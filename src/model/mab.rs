@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use super::layout::{FfnSlots, LinearSlots, MabSlots, NormSlots};
+use super::layout::{LinearSlots, MabSlots};
+use super::network::{self, FfnActivations};
 use super::setrank::Keep;
 use crate::ops::Scalar;
 use crate::ops::attention::{self, Attention, Heads, QkvGradients, Rows};
 use crate::ops::dropout::Dropout;
-use crate::ops::feed_forward::{self, TileGradients};
 use crate::ops::gemm::{Aligned, Finish, Write};
 use crate::ops::layer_norm::{self, Saved, SavedRows};
 use crate::ops::linear::{self, Activation, WeightJob};
-use crate::ops::rows::{CHUNK, RowsMut, TILE, TileSums, for_tiles, free_tile};
+use crate::ops::rows::{CHUNK, RowsMut, for_tiles, free_tile};
 use crate::ops::scratch::PerThread;
 
 /// What every block of a model shares in one pass.
@@ -127,21 +127,6 @@ pub struct MabActivations<T> {
     ffn: FfnActivations<T>,
 }
 
-/// What a network's forward keeps for backward.
-#[derive(Clone, Debug, Default)]
-pub struct FfnActivations<T> {
-    /// `[rows, G]`
-    hidden: Vec<T>,
-    norm: Saved<T>,
-}
-
-impl<T: Scalar> FfnActivations<T> {
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.hidden) + self.norm.bytes()
-    }
-}
-
 impl<T: Scalar> MabActivations<T> {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
@@ -158,13 +143,13 @@ pub struct Scratch<T> {
     /// Of each thread.
     pub threads: PerThread,
     /// `[CHUNK, G]`
-    d_hidden: Vec<T>,
+    pub(super) d_hidden: Vec<T>,
     /// `[CHUNK, C]`
-    d_output: Vec<T>,
+    pub(super) d_output: Vec<T>,
     /// Sums of tiles, for LayerNorm's parameters.
-    sums: Vec<T>,
+    pub(super) sums: Vec<T>,
     /// Sums of tiles of the second norm.
-    sums2: Vec<T>,
+    pub(super) sums2: Vec<T>,
     d_queries: Vec<T>,
     d_keys_values: Vec<T>,
     d_shared: Vec<T>,
@@ -271,26 +256,6 @@ fn project<T: Scalar>(
     }
 }
 
-impl FfnSlots {
-    fn pack_forward<'a, T: Scalar>(
-        &self,
-        pass: &Pass<'a, T>,
-        buffers: &'a mut [Aligned; 2],
-    ) -> feed_forward::Forward<'a, T> {
-        let norm = self.norm.of(pass.params, pass.eps);
-        feed_forward::Forward::new(self.fc1.of(pass.params), self.fc2.of(pass.params), norm, buffers)
-    }
-
-    fn pack_backward<'a, T: Scalar>(
-        &self,
-        pass: &Pass<'a, T>,
-        buffers: &'a mut [Aligned; 2],
-    ) -> feed_forward::Backward<'a, T> {
-        let norm = self.norm.of(pass.params, pass.eps);
-        feed_forward::Backward::new(self.fc1.of(pass.params), self.fc2.of(pass.params), norm, buffers)
-    }
-}
-
 /// The gradients that flow through MAB(A, Z).
 #[derive(Debug)]
 pub struct MabGradients<'a, T> {
@@ -316,37 +281,38 @@ pub fn backward<T: Scalar>(
     let MabGradients { d, d_z, d_queries } = flow;
     scratch.threads.prepare();
     let ffn = slots.ffn.as_ref().map(|ffn| (ffn, &saved.ffn, &*saved.attended));
-    rows_backward(pass, scratch, d, ffn, Some((&slots.norm, &saved.norm)), gradients);
+    network::rows_backward(pass, scratch, d, ffn, Some((&slots.norm, &saved.norm)), gradients);
 
     let attention = saved.attention(&call, pass);
     let mut dq = std::mem::take(&mut scratch.d_queries);
     let mut dkv = std::mem::take(&mut scratch.d_keys_values);
-    let mut projection =
-        |dx: &mut [T], dy: &mut [T], y: &[T], x: &[T], layer: &LinearSlots, scratch: &mut _| {
-            projection_backward(pass, scratch, (dx, dy), (y, x), layer, gradients);
-        };
+    let projections = &slots.projections;
     match call.roles {
         Roles::Within { x } => {
             dq.resize(saved.queries.len(), T::ZERO);
             let into = QkvGradients::Together(&mut dq);
             attention::backward(into, d, &saved.heads, &saved.lse, &attention, &scratch.threads);
-            projection(d, &mut dq, &saved.queries, x, &slots.projections.qkv, scratch);
+            let qkv = Projection { dy: &mut dq, y: &saved.queries, x, layer: &projections.qkv };
+            qkv.backward(pass, scratch, d, gradients);
         }
         Roles::Across { a, z } => {
             dq.resize(d.len(), T::ZERO);
             dkv.resize(saved.keys_values.len(), T::ZERO);
             let into = QkvGradients::Apart { q: &mut dq, kv: &mut dkv };
             attention::backward(into, d, &saved.heads, &saved.lse, &attention, &scratch.threads);
-            projection(d_z, &mut dkv, &saved.keys_values, z, &slots.projections.kv, scratch);
+            let kv = Projection { dy: &mut dkv, y: &saved.keys_values, x: z, layer: &projections.kv };
+            kv.backward(pass, scratch, d_z, gradients);
             if call.shares_queries(c) {
                 let mut shared = std::mem::take(&mut scratch.d_shared);
                 shared.clear();
                 shared.resize(a.len(), T::ZERO);
                 add_sets(&mut shared, &dq);
-                projection(d_queries, &mut shared, &saved.queries, a, &slots.projections.q, scratch);
+                let q = Projection { dy: &mut shared, y: &saved.queries, x: a, layer: &projections.q };
+                q.backward(pass, scratch, d_queries, gradients);
                 scratch.d_shared = shared;
             } else {
-                projection(d, &mut dq, &saved.queries, a, &slots.projections.q, scratch);
+                let q = Projection { dy: &mut dq, y: &saved.queries, x: a, layer: &projections.q };
+                q.backward(pass, scratch, d, gradients);
             }
         }
     }
@@ -380,33 +346,40 @@ impl<T: Scalar> MabActivations<T> {
     }
 }
 
-/// In place dx += dy·W after ReLU's derivative on dy, and the weights' gradients; chunk by chunk.
-fn projection_backward<T: Scalar>(
-    pass: &Pass<'_, T>,
-    scratch: &mut Scratch<T>,
-    (dx, dy): (&mut [T], &mut [T]),
-    (y, x): (&[T], &[T]),
-    layer: &LinearSlots,
-    gradients: &mut [T],
-) {
-    let weights = layer.of(pass.params);
-    let (inputs, outputs) = (weights.inputs(), weights.outputs());
-    let weight = weights.pack_backward(&mut scratch.packed[0]);
-    let rows = x.len() / inputs;
-    for first in (0..rows).step_by(CHUNK) {
-        let chunk = first..(first + CHUNK).min(rows);
-        let (here, there) =
-            (chunk.start * inputs..chunk.end * inputs, chunk.start * outputs..chunk.end * outputs);
-        let buffers =
-            (RowsMut::new(&mut dx[here.clone()], inputs), RowsMut::new(&mut dy[there.clone()], outputs));
-        for_tiles(chunk.clone(), free_tile(chunk.len()), buffers, &|tile, (dx, dy)| {
-            if pass.qkv_relu {
-                linear::relu_backward(dy.data, &y[tile.start * outputs..tile.end * outputs]);
-            }
-            linear::product_tile(dx.data, Write::Add, dy.data, weight, Finish::Plain);
-        });
-        let job = WeightJob { gradients: layer.of_mut(gradients), dy: &dy[there], x: &x[here] };
-        linear::backward_weights([job], &scratch.threads);
+/// Backward of one projection.
+struct Projection<'a, T> {
+    /// Gradient of its output `[rows, out]`, which ReLU's derivative is applied to.
+    dy: &'a mut [T],
+    /// Its output `[rows, out]`.
+    y: &'a [T],
+    /// Its input `[rows, in]`.
+    x: &'a [T],
+    layer: &'a LinearSlots,
+}
+
+impl<T: Scalar> Projection<'_, T> {
+    /// dx `[rows, in]` += dy·W, and the weights' gradients; chunk by chunk.
+    fn backward(self, pass: &Pass<'_, T>, scratch: &mut Scratch<T>, dx: &mut [T], gradients: &mut [T]) {
+        let Projection { dy, y, x, layer } = self;
+        let weights = layer.of(pass.params);
+        let (inputs, outputs) = (weights.inputs(), weights.outputs());
+        let weight = weights.pack_backward(&mut scratch.packed[0]);
+        let rows = x.len() / inputs;
+        for first in (0..rows).step_by(CHUNK) {
+            let chunk = first..(first + CHUNK).min(rows);
+            let here = chunk.start * inputs..chunk.end * inputs;
+            let there = chunk.start * outputs..chunk.end * outputs;
+            let dx = RowsMut::new(&mut dx[here.clone()], inputs);
+            let dy_rows = RowsMut::new(&mut dy[there.clone()], outputs);
+            for_tiles(chunk.clone(), free_tile(chunk.len()), (dx, dy_rows), &|tile, (dx, dy)| {
+                if pass.qkv_relu {
+                    linear::relu_backward(dy.data, &y[tile.start * outputs..tile.end * outputs]);
+                }
+                linear::product_tile(dx.data, Write::Add, dy.data, weight, Finish::Plain);
+            });
+            let job = WeightJob { gradients: layer.of_mut(gradients), dy: &dy[there], x: &x[here] };
+            linear::backward_weights([job], &scratch.threads);
+        }
     }
 }
 
@@ -414,114 +387,5 @@ fn projection_backward<T: Scalar>(
 pub fn add_sets<T: Scalar>(sums: &mut [T], rows: &[T]) {
     for set in rows.chunks_exact(sums.len()) {
         layer_norm::add(sums, set);
-    }
-}
-
-/// out `[rows, C]` = LayerNorm(x + fc2(ReLU(fc1(x)))), where the network stands outside the attention blocks.
-pub fn ffn_forward<T: Scalar>(
-    pass: &Pass<'_, T>,
-    scratch: &mut Scratch<T>,
-    out: &mut Vec<T>,
-    saved: &mut FfnActivations<T>,
-    slots: &FfnSlots,
-    x: &[T],
-) {
-    let c = pass.heads.hidden();
-    let rows = x.len() / c;
-    scratch.threads.prepare();
-    let network = slots.pack_forward(pass, &mut scratch.packed);
-    let g = network.hidden_width();
-    out.resize(rows * c, T::ZERO);
-    let kept = (pass.keep == Keep::ForBackward).then(|| {
-        saved.hidden.resize(rows * g, T::ZERO);
-        (RowsMut::new(&mut saved.hidden, g), saved.norm.make_room(rows, c))
-    });
-    for_tiles(0..rows, free_tile(rows), (RowsMut::new(out, c), kept), &|tile, (out, kept)| {
-        let x = &x[tile.start * c..tile.end * c];
-        match kept {
-            Some((hidden, norm)) => network.tile(out.data, hidden.data, x, Some(norm)),
-            None => scratch.threads.with(tile.len() * g, |hidden| network.tile(out.data, hidden, x, None)),
-        }
-    });
-}
-
-/// In place d `[rows, C]`: gradient of [`ffn_forward`]'s output → gradient of x; parameters' gradients are added to.
-pub fn ffn_backward<T: Scalar>(
-    pass: &Pass<'_, T>,
-    scratch: &mut Scratch<T>,
-    d: &mut [T],
-    saved: &FfnActivations<T>,
-    slots: &FfnSlots,
-    gradients: &mut [T],
-    x: &[T],
-) {
-    scratch.threads.prepare();
-    rows_backward(pass, scratch, d, Some((slots, saved, x)), None, gradients);
-}
-
-/// In place d `[rows, C]`: backward through the network on `x`, if there is one, then through the LayerNorm before
-/// it, if there is one.
-fn rows_backward<T: Scalar>(
-    pass: &Pass<'_, T>,
-    scratch: &mut Scratch<T>,
-    d: &mut [T],
-    ffn: Option<(&FfnSlots, &FfnActivations<T>, &[T])>,
-    norm: Option<(&NormSlots, &Saved<T>)>,
-    gradients: &mut [T],
-) {
-    let c = pass.heads.hidden();
-    let rows = d.len() / c;
-    let chunk_rows = rows.min(CHUNK);
-    let Scratch { packed, threads, d_hidden, d_output, sums, sums2, .. } = scratch;
-    let network = ffn.map(|(slots, saved, x)| (slots.pack_backward(pass, packed), slots, saved, x));
-    let g = network.as_ref().map_or(0, |(network, ..)| network.hidden_width());
-    d_hidden.resize(chunk_rows * g, T::ZERO);
-    d_output.resize(if g > 0 { chunk_rows * c } else { 0 }, T::ZERO);
-    let tiles = chunk_rows.div_ceil(TILE);
-    sums.resize(tiles * 2 * c, T::ZERO);
-    sums2.resize(tiles * 2 * c, T::ZERO);
-    for first in (0..rows).step_by(CHUNK) {
-        let chunk = first..(first + CHUNK).min(rows);
-        let (count, tiles) = (chunk.len(), chunk.len().div_ceil(TILE));
-        let sums_of = |sums| TileSums(RowsMut::new(sums, 2 * c));
-        let of_network = network.is_some().then(|| {
-            let hidden = RowsMut::new(&mut d_hidden[..count * g], g);
-            let output = RowsMut::new(&mut d_output[..count * c], c);
-            ((hidden, output), sums_of(&mut sums2[..tiles * 2 * c]))
-        });
-        let d = RowsMut::new(&mut d[chunk.start * c..chunk.end * c], c);
-        let buffers = (d, (sums_of(&mut sums[..tiles * 2 * c]), of_network));
-        for_tiles(chunk.clone(), TILE, buffers, &|tile, (d, (sums, of_network))| {
-            if let (Some((network, _, saved, _)), Some(((hidden, output), sums))) = (&network, of_network) {
-                let into = TileGradients { output: output.data, hidden: hidden.data, norm: sums.0.data };
-                network.tile(d.data, into, &saved.norm, &saved.hidden, tile.start);
-            }
-            if let Some((slots, saved)) = norm {
-                layer_norm::backward_tile(
-                    d.data,
-                    saved,
-                    tile.start,
-                    slots.of(pass.params, pass.eps),
-                    sums.0.data,
-                );
-            }
-        });
-        if let Some((slots, _)) = norm {
-            layer_norm::add_tile_sums(slots.of_mut(gradients), &sums[..tiles * 2 * c]);
-        }
-        if let Some((_, slots, saved, x)) = &network {
-            layer_norm::add_tile_sums(slots.norm.of_mut(gradients), &sums2[..tiles * 2 * c]);
-            let (fc1, fc2) = slots.layers_mut(gradients);
-            let hidden = &saved.hidden[chunk.start * g..chunk.end * g];
-            let jobs = [
-                WeightJob { gradients: fc2, dy: &d_output[..count * c], x: hidden },
-                WeightJob {
-                    gradients: fc1,
-                    dy: &d_hidden[..count * g],
-                    x: &x[chunk.start * c..chunk.end * c],
-                },
-            ];
-            linear::backward_weights(jobs, threads);
-        }
     }
 }

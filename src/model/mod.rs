@@ -6,6 +6,7 @@ pub mod flops;
 pub mod layout;
 pub mod mab;
 pub mod memory;
+pub mod network;
 pub mod scorer;
 pub mod setrank;
 

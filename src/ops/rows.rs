@@ -121,12 +121,11 @@ impl<'a, T> Shared<'a, T> {
     /// No two blocks that live at the same time overlap.
     pub unsafe fn block(&self, rows: Range<usize>, columns: Range<usize>) -> MatMut<'_, T> {
         assert!(rows.start <= rows.end && columns.start <= columns.end && columns.end <= self.stride);
-        assert!(rows.is_empty() || rows.end * self.stride <= self.len);
+        assert!(rows.is_empty() || rows.end.checked_mul(self.stride).is_some_and(|end| end <= self.len));
+        // Of no row, this may lie behind the slice.
+        let data = self.data.wrapping_add(rows.start.wrapping_mul(self.stride).wrapping_add(columns.start));
         // SAFETY: inside the slice, and apart from other blocks by the caller's promise.
-        unsafe {
-            let data = self.data.add(rows.start.min(self.len / self.stride) * self.stride + columns.start);
-            MatMut::from_raw(data, rows.len(), columns.len(), self.stride)
-        }
+        unsafe { MatMut::from_raw(data, rows.len(), columns.len(), self.stride) }
     }
 }
 

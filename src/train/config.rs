@@ -431,6 +431,9 @@ impl TrainConfig {
         self.normalize = model.normalize.kind;
         self.indicators = model.normalize.indicators.contains(&true);
         self.within_set = model.normalize.within_set;
+        // What the model has is neither of the rules, but their outcome.
+        self.fill = Fill::Zero;
+        self.size = Size::Auto;
         self.absent = Some(model.absent);
         match model.ordinal {
             None => self.ordinal = Ordinal::None,

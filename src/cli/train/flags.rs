@@ -113,7 +113,7 @@ pub struct Flags {
     #[arg(long, value_name = "M", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inducing: Option<usize>,
-    /// Input layer: linear, or radial basis functions of each feature (needs --normalize minmax)
+    /// Input layer: linear, or radial basis functions of each feature (needs --normalize minmax --within-set none)
     /// [default: linear]
     #[arg(long, help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,8 +142,8 @@ pub struct Flags {
     #[arg(long, help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalize: Option<Kind>,
-    /// What a missing value becomes: 0 after normalisation, or the feature's least or largest value in training
-    /// [default: zero]
+    /// What a missing value becomes: 0 after normalisation, the feature's least or largest value in training, or the
+    /// one of the two that goes with lower labels [default: worst]
     #[arg(long, help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
@@ -152,7 +152,7 @@ pub struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indicators: Option<bool>,
     /// Another column for each feature that tells its place in the set: its z-score or rank among the documents
-    /// [default: none]
+    /// [default: zscore]
     #[arg(long, value_name = "KIND", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_set: Option<WithinSet>,
@@ -165,7 +165,7 @@ pub struct Flags {
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
-    /// Probability with which a feature of a document is set to 0, after normalisation, in training [default: 0]
+    /// Probability with which a feature of a document is set to 0, after normalisation, in training [default: 0.2]
     #[arg(long, value_name = "P", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feature_dropout: Option<f64>,
@@ -173,7 +173,7 @@ pub struct Flags {
     #[arg(long, help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
-    /// Learning rate of Adam [default: 5e-4]
+    /// Learning rate of Adam [default: 1e-3]
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
@@ -201,8 +201,8 @@ pub struct Flags {
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f32>,
-    /// Decay of a running average of the weights, which is validated and kept in their place, such as 0.99; 0 = none
-    /// [default: 0]
+    /// Decay of a running average of the weights, which is validated and kept in their place; 0 = none
+    /// [default: 0.99]
     #[arg(long, value_name = "X", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ema: Option<f64>,
@@ -242,7 +242,7 @@ pub struct Flags {
     #[arg(long, help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<Gain>,
-    /// Validations without a better model before the run ends; 0 = never [default: 10]
+    /// Validations without a better model before the run ends; 0 = never [default: 12]
     #[arg(long, value_name = "N", help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u64>,

@@ -38,8 +38,9 @@ const FREE_ON_RESUME: [&str; 8] =
 /// Keys that alter the steps only where the schedule looks ahead.
 const LENGTH: [&str; 2] = ["epochs", "max_steps"];
 
-/// Keys of which a model may have less than was asked for: what its data had no use for.
-const DEPENDS_ON_DATA: [&str; 4] = ["indicators", "ordinal", "top_k", "absent"];
+/// Keys of which a model may have less than was asked for: what its data had no use for, or what was a rule and is in
+/// its outcome.
+const DEPENDS_ON_DATA: [&str; 6] = ["indicators", "ordinal", "top_k", "absent", "fill", "size"];
 
 /// Arguments of `setrank train`.
 #[derive(clap::Args)]
@@ -116,6 +117,9 @@ fn configuration(args: &Args) -> anyhow::Result<TrainConfig> {
     if !args.resume {
         let config = TrainConfig::from_layers(&layers)?;
         return match config.from.clone() {
+            Some(_) if args.flags.fill.is_some() || args.flags.size.is_some() => {
+                bail!("--from takes over the model's size and normalisation: leave --size and --fill out")
+            }
             Some(folder) => warm_start(config, &folder, &layers),
             None => Ok(config),
         };

@@ -136,7 +136,7 @@ impl<T: Scalar> Attention<'_, T> {
 /// Distance of rows of weights: room for whole panels, and no two rows a multiple of a page apart, where they would
 /// share a cache set.
 fn row_stride<T: Scalar>(keys: usize) -> usize {
-    keys.min(KEY_BLOCK).next_multiple_of(T::kernel().cols) + 16
+    keys.min(KEY_BLOCK).next_multiple_of(T::kernel().panel_width()) + 16
 }
 
 fn tiles(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {

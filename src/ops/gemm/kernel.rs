@@ -38,15 +38,22 @@ pub struct Tile<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<T> {
     /// Rows of a full tile.
-    pub rows: usize,
+    pub(super) rows: usize,
     /// Width of a panel.
-    pub cols: usize,
+    pub(super) cols: usize,
     /// Computes a tile.
     ///
     /// # Safety
     /// The pointers of the tile must be valid for what its fields describe, C not overlapping A, B or bias, and
     /// the machine must have the kernel's level.
-    pub run: unsafe fn(&Tile<T>),
+    pub(super) run: unsafe fn(&Tile<T>),
+}
+
+impl<T> Kernel<T> {
+    /// Width of a panel.
+    pub fn panel_width(&self) -> usize {
+        self.cols
+    }
 }
 
 /// A vector of a level.
@@ -264,8 +271,15 @@ mod x86 {
     kernel!(avx512_f64, "avx512f,avx2,fma", f64, __m512d, 1 2 3 4 5 6 7 8 9 10 11 12);
 }
 
+mod sealed {
+    /// Products run what a kernel holds: nobody else is to make one.
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
 /// The numbers that there are kernels for.
-pub trait Kernels: Sized + 'static {
+pub trait Kernels: sealed::Sealed + Sized + 'static {
     /// The kernel of a level that the machine has.
     fn at_level(level: Level) -> Kernel<Self>;
 }

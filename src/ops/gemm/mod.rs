@@ -5,6 +5,7 @@
 
 mod kernel;
 mod pack;
+mod prefetch;
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -13,6 +14,8 @@ use std::ops::Range;
 pub use kernel::{Kernel, Kernels};
 use kernel::{MAX_COLS, MAX_ROWS, Tile};
 pub use pack::{Aligned, DEPTH, Left, Packed, PackedLeft, pack, pack_parallel, packed_left_len, packed_len};
+
+use prefetch::prefetch;
 
 use super::Scalar;
 
@@ -121,6 +124,9 @@ impl<'a, T> MatMut<'a, T> {
     /// Row number `row`.
     pub fn row_mut(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows);
+        if self.cols == 0 {
+            return &mut [];
+        }
         // SAFETY: the constructors vouch for `rows` rows of `cols` numbers.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.row_stride), self.cols) }
     }
@@ -128,8 +134,8 @@ impl<'a, T> MatMut<'a, T> {
     /// The rows `rows`.
     pub fn slice_rows(&mut self, rows: Range<usize>) -> MatMut<'_, T> {
         assert!(rows.start <= rows.end && rows.end <= self.rows);
-        // SAFETY: inside the matrix, which is borrowed as long.
-        let data = unsafe { self.data.add(rows.start * self.row_stride) };
+        // Of no row, this may lie behind the matrix.
+        let data = self.data.wrapping_add(rows.start * self.row_stride);
         MatMut { data, rows: rows.len(), cols: self.cols, row_stride: self.row_stride, lifetime: PhantomData }
     }
 }
@@ -205,7 +211,7 @@ pub fn gemm<T: Scalar>(
             let panel = b.panel(first, panel).as_ptr();
             for row in (0..c.rows).step_by(kernel.rows) {
                 let (now, later) = next.split_at(lines.min(next.len()));
-                prefetch(now);
+                now.chunks(64 / size_of::<T>()).for_each(|line| prefetch(line.as_ptr()));
                 next = later;
                 let (a, a_row, a_col) = a.at(row, first);
                 let tile = Tile {
@@ -233,19 +239,6 @@ pub fn gemm<T: Scalar>(
             }
         }
     }
-}
-
-/// Asks for numbers that are needed soon.
-#[inline]
-fn prefetch<T>(numbers: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in numbers.chunks(64 / size_of::<T>()) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a hint about memory that exists.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
 }
 
 /// A tile of which only `cols` columns exist: computed beside C and copied. `bias` is of those columns.

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::Mat;
 use super::kernel::Kernel;
+use super::prefetch::prefetch;
 use crate::ops::Scalar;
 
 /// Inner dimension of a panel: a panel stays in the first cache while the rows of a tile pass by.
@@ -185,7 +186,7 @@ fn copy_rows<T: Scalar, const W: usize>(
             if column + W <= cols {
                 for (row, to) in rows.clone().zip(to) {
                     // The rows of the next turn come from afar.
-                    prefetch(from, (row + ROWS_AT_ONCE) * stride + column);
+                    prefetch(from.as_ptr().wrapping_add((row + ROWS_AT_ONCE) * stride + column));
                     to.copy_from_slice(&from[row * stride + column..][..W]);
                 }
             } else {
@@ -197,19 +198,6 @@ fn copy_rows<T: Scalar, const W: usize>(
             }
         }
     }
-}
-
-/// Asks for the line of `data[index]`, which may lie outside.
-#[inline]
-fn prefetch<T>(data: &[T], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint; no address is dereferenced.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (data, index);
 }
 
 /// Contiguous columns that are read at the same time, so that what is written is not single numbers.
