@@ -11,6 +11,7 @@ use crate::data::batch::Batch;
 use crate::model::flops;
 use crate::model::memory::{Activations, fixed};
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
+use crate::ops::loss::Loss;
 use crate::rng::{Rng, Stream};
 use crate::train::config::Preset;
 use crate::train::learner::{Objective, in_pool};
@@ -153,8 +154,9 @@ impl Plan {
     /// Seconds of each timed training step, and allocations a step.
     fn train(&self, model: SetRank, parameters: Vec<f32>, batch: &Batch) -> Result<(Vec<f64>, Option<f64>)> {
         let recommended = TrainConfig::preset(Preset::Default);
-        let objective =
-            Objective { loss: recommended.loss, clip: recommended.clip, adam: recommended.adam() };
+        // The loss of the authors' code, which other implementations have, too.
+        let loss = Loss::SoftmaxCrossEntropy;
+        let objective = Objective { loss, clip: recommended.clip, adam: recommended.adam() };
         let adam = Adam::new(parameters.len());
         let mut learner = Learner::new(model, parameters, adam, objective);
         let (seed, sets) = (self.seed, self.sizes.len());

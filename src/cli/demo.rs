@@ -42,7 +42,7 @@ pub struct Args {
     seed: u64,
 
     /// Epochs at most
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
 
     #[command(flatten)]

@@ -312,6 +312,7 @@ impl TrainConfig {
                 fill: Fill::Worst,
                 within_set: WithinSet::ZScore,
                 feature_dropout: 0.2,
+                loss: Loss::LambdaLoss,
                 lr: 1e-3,
                 ema: 0.99,
                 patience: 12,

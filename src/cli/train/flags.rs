@@ -169,7 +169,7 @@ pub struct Flags {
     #[arg(long, value_name = "P", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feature_dropout: Option<f64>,
-    /// The loss [default: softmax_cross_entropy]
+    /// The loss [default: lambda_loss]
     #[arg(long, help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
