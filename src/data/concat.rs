@@ -49,7 +49,7 @@ pub fn concat(parts: &[&Dataset]) -> Result<Dataset> {
 /// The columns of all `parts` taken together.
 ///
 /// # Errors
-/// As [`concat`].
+/// As [`concat()`].
 pub fn columns_of(parts: &[&Dataset]) -> Result<Columns> {
     let columns = union(parts)?;
     let first = parts[0];

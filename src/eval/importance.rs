@@ -43,7 +43,7 @@ enum Among {
 ///
 /// # Errors
 /// Before anything is scored, where `repeats` is not 1 to [`MAX_REPEATS`], where no document is relevant, or where no
-/// query counts for the metric; and as `score` and [`evaluate`].
+/// query counts for the metric; and as `score` and [`evaluate()`].
 pub fn importance(
     data: &Dataset,
     score: impl Fn(&Dataset) -> Result<Vec<f32>>,

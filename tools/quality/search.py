@@ -3,8 +3,7 @@
     python3 tools/quality/search.py PART... --out docs/quality/NAME.tsv --work DIR [--only WORD]
 
 runs `setrank crossval --validation-only` for every line of configurations.txt that the table does
-not have yet. No model is evaluated on its fold's test part. What was tried and lost stays in the
-table.
+not have yet. No model is evaluated on a part that its fold tests on. What was tried and lost stays in the table.
 """
 
 import argparse
