@@ -120,18 +120,9 @@ impl Plan {
     }
 
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {
-        let needed = self.bytes(parameters);
-        match available {
-            Some(available) if needed > available as f64 => Err(Error::config(format!(
-                "a batch of {} sets with {} documents needs about {:.1} GiB, but {:.1} GiB are free: take fewer or \
-                 smaller sets, or a smaller model",
-                self.sizes.len(),
-                self.documents(),
-                needed / f64::from(1 << 30),
-                available as f64 / f64::from(1 << 30)
-            ))),
-            _ => Ok(()),
-        }
+        let batch = format!("a batch of {} sets with {} documents", self.sizes.len(), self.documents());
+        let advice = "take fewer or smaller sets, or a smaller model";
+        machine::check_memory(available, self.bytes(parameters), &batch, advice)
     }
 
     /// Random features and labels: normal, or uniform in [0, 1) for the rbf input.

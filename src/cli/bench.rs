@@ -12,6 +12,12 @@ use setrank::files::write_atomically;
 
 use super::compute::ComputeArgs;
 
+/// Documents of each set where nothing says how many.
+const DEFAULT_SIZE: usize = 40;
+
+/// Blocks where nothing says how many.
+const DEFAULT_BLOCKS: usize = 6;
+
 /// Arguments of `setrank bench`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,15 +25,9 @@ pub struct Args {
     mode: Mode,
 
     /// Documents of each set: a number for all, or the sizes of a public data set: istella (360 on average, at most
-    /// 500), mslr (120, 1251), yahoo (24, 139)
-    #[arg(
-        long,
-        value_name = "N|istella|mslr|yahoo",
-        default_value = "40",
-        conflicts_with = "sizes_file",
-        help_heading = "Batch"
-    )]
-    sizes: SizeSource,
+    /// 500), mslr (120, 1251), yahoo (24, 139) [default: 40]
+    #[arg(long, value_name = "N|istella|mslr|yahoo", conflicts_with = "sizes_file", help_heading = "Batch")]
+    sizes: Option<SizeSource>,
     /// File of set sizes, one a line; their first --sets, or all
     #[arg(long, value_name = "FILE", help_heading = "Batch")]
     sizes_file: Option<PathBuf>,
@@ -35,17 +35,17 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
     sets: Option<u32>,
     /// Print the sizes, one a line, and measure nothing
-    #[arg(long, help_heading = "Batch")]
+    #[arg(long, conflicts_with = "sweep", help_heading = "Batch")]
     print_sizes: bool,
     /// Features of a document
-    #[arg(long, value_name = "N", default_value_t = 220, help_heading = "Batch")]
-    features: usize,
+    #[arg(long, value_name = "N", default_value_t = 220, value_parser = clap::value_parser!(u32).range(..=1 << 24), help_heading = "Batch")]
+    features: u32,
     /// Seed of parameters, features, labels and the order of the sets
     #[arg(long, value_name = "S", default_value_t = 1, help_heading = "Batch")]
     seed: u64,
 
     /// Kind of block
-    #[arg(long, default_value = "imsab", help_heading = "Model")]
+    #[arg(long, default_value = "imsab", conflicts_with = "sweep", help_heading = "Model")]
     encoder: Encoder,
     /// Hidden width C
     #[arg(long, value_name = "C", default_value_t = 256, help_heading = "Model")]
@@ -53,9 +53,9 @@ pub struct Args {
     /// Attention heads H, a divisor of C
     #[arg(long, value_name = "H", default_value_t = 8, help_heading = "Model")]
     heads: usize,
-    /// Blocks L
-    #[arg(long, value_name = "L", default_value_t = 6, help_heading = "Model")]
-    blocks: usize,
+    /// Blocks L [default: 6]
+    #[arg(long, value_name = "L", help_heading = "Model")]
+    blocks: Option<usize>,
     /// Inner width G of the feed-forward networks
     #[arg(long, value_name = "G", default_value_t = 1024, help_heading = "Model")]
     ffn: usize,
@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, help_heading = "Measuring")]
     json: bool,
 
-    /// Measure both encoders while something grows
+    /// Measure both encoders while something grows; the flags that it decides itself are refused
     #[arg(
         long,
         value_name = "WHAT",
@@ -106,6 +106,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             "--threads {threads}: this machine has {cores} core(s), and more threads would only wait for each other"
         );
     }
+    refuse_what_a_sweep_decides(&args)?;
     let plan = plan(&args)?;
     let mut out = std::io::stdout().lock();
     if args.print_sizes {
@@ -115,6 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     args.compute.set_up()?;
+    peak::check_memory(args.peak_side as usize)?;
     let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
         return grow(sweep, &plan, measure_peak, folder);
@@ -130,6 +132,25 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         write!(out, "{report}")?;
     }
     Ok(out.flush()?)
+}
+
+/// Refuses flags that would change nothing, as the sweep varies what they set.
+fn refuse_what_a_sweep_decides(args: &Args) -> anyhow::Result<()> {
+    let batch = [
+        ("--sizes", args.sizes.is_some()),
+        ("--sizes-file", args.sizes_file.is_some()),
+        ("--sets", args.sets.is_some()),
+    ];
+    let blocks = [("--blocks", args.blocks.is_some())];
+    let decided: &[(&str, bool)] = match args.sweep {
+        Some(Sweep::Sizes) => &batch,
+        Some(Sweep::Blocks) => &blocks,
+        Some(Sweep::Documents) | None => &[],
+    };
+    if let (Some(sweep), Some((name, _))) = (args.sweep, decided.iter().find(|(_, given)| *given)) {
+        bail!("{name} cannot be used with --sweep {}, which decides it itself", flag(&sweep));
+    }
+    Ok(())
 }
 
 /// Measures along `sweep` and writes what it finds into `folder`.
@@ -163,12 +184,14 @@ fn flag(value: &impl ValueEnum) -> String {
 }
 
 fn plan(args: &Args) -> anyhow::Result<Plan> {
-    let source = args.sizes_file.clone().map_or_else(|| args.sizes.clone(), SizeSource::File);
+    let of_file = args.sizes_file.clone().map(SizeSource::File);
+    let source = of_file.or_else(|| args.sizes.clone()).unwrap_or(SizeSource::Fixed(DEFAULT_SIZE));
+    let features = args.features as usize;
     let mut config = ModelConfig {
-        num_features: args.features,
+        num_features: features,
         hidden_size: args.hidden,
         num_heads: args.heads,
-        num_blocks: args.blocks,
+        num_blocks: args.blocks.unwrap_or(DEFAULT_BLOCKS),
         ffn_size: args.ffn,
         encoder: args.encoder,
         num_inducing: args.inducing,
@@ -180,8 +203,8 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         // The batch's features lie in [0, 1] as they are.
         config.normalize = Normalize {
             kind: Kind::MinMax,
-            center: vec![0.0; args.features],
-            scale: vec![1.0; args.features],
+            center: vec![0.0; features],
+            scale: vec![1.0; features],
             ..Normalize::default()
         };
     }

@@ -80,13 +80,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             (scored.data, scored.scores.into_iter().map(f64::from).collect(), scored.kept)
         }
     };
+    if !data.has_judged() {
+        bail!("no document is judged: there is nothing to evaluate against (see --label-offset)");
+    }
     // Documents that were not reranked stand below the others; only the ideal ranking may leave them out.
     let kept = kept.filter(|_| conventions.ideal == Ideal::List);
     let evaluation = eval::evaluate(&data, &scores, kept.as_deref(), &distinct(args.metrics), &conventions)?;
     if let Some(path) = &args.per_query {
         report::write_per_query(path, &data, &evaluation)?;
     }
-    if data.labels().is_some_and(|labels| !labels.iter().any(|&label| label > 0.0)) {
+    if !data.has_relevant() {
         log::warn!("no document is relevant: no label is above 0 (see --label-offset)");
     }
     let report = report::Report::new(&evaluation, &conventions);

@@ -1,18 +1,18 @@
 //! `setrank importance`.
 
 use std::io::{Write, stdout};
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::bail;
+use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use setrank::data::letor::Labels;
-use setrank::eval::importance::{Importance, importance, write_svg};
+use setrank::eval::importance::{Importance, MAX_REPEATS, importance, write_svg};
 use setrank::eval::report::{describe, figure};
 use setrank::eval::{Metric, Summary};
 
 use super::compute::ComputeArgs;
+use super::feature_names::FeatureNames;
 use super::metric_args::MetricArgs;
 use super::scoring::{InitialArgs, Models};
 use super::source::TextArgs;
@@ -33,14 +33,15 @@ pub struct Args {
     metric: Metric,
 
     /// How often each feature is permuted
-    #[arg(long, value_name = "N", default_value = "5")]
-    repeats: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=MAX_REPEATS as i64))]
+    repeats: u32,
 
     /// Seed of the permutations
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Names of the features: a line each in their order, or lines of index, tab and name
+    /// Names of the features: a line each in their order, or lines of index, tab and name, which a line
+    /// "index", tab, "name" may head
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
 
@@ -70,14 +71,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     args.compute.set_up()?;
     let models = Models::load(&args.model, &args.initial)?;
     let data = models.open(&args.data, &args.text, &args.initial, Labels::Required)?;
-    let names = args.names.as_deref().map(read_names).transpose()?;
-    let first = data.columns().first_index;
-    let name = |feature: u32| match &names {
-        None => feature.to_string(),
-        Some(names) => names.of(feature, first).unwrap_or_else(|| feature.to_string()),
+    let columns = data.columns();
+    let names = args.names.as_deref().map(|path| FeatureNames::read(path, columns)).transpose()?;
+    let name = |feature: u32| {
+        let name = names.as_ref().and_then(|names| names.of(feature));
+        name.map_or_else(|| feature.to_string(), str::to_owned)
     };
-    let total = 1 + 2 * data.num_features() * args.repeats.get();
-    let bar = ProgressBar::new(total as u64).with_style(
+    let total = 1 + 2 * u64::from(columns.count) * u64::from(args.repeats);
+    let bar = ProgressBar::new(total).with_style(
         ProgressStyle::with_template("permutation {pos} of {len} {wide_bar} {eta} left")
             .expect("a valid template"),
     );
@@ -86,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         |data| Ok(models.score(data, |_| {})?.0),
         args.metric,
         &conventions,
-        args.repeats.get(),
+        args.repeats as usize,
         args.seed,
         |done| bar.set_position(done as u64),
     )?;
@@ -125,44 +126,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         writeln!(out, "{:>17} {:>17}  {name}", cell(&importance.within_set), cell(&importance.across_sets))?;
     }
     Ok(())
-}
-
-/// Names of features.
-enum Names {
-    /// One a line, in the order of the features.
-    InOrder(Vec<String>),
-    /// By raw index.
-    ByIndex(std::collections::BTreeMap<u32, String>),
-}
-
-impl Names {
-    /// The name of a feature, where it has one; `first` is the raw index of the first.
-    fn of(&self, feature: u32, first: u32) -> Option<String> {
-        match self {
-            Names::InOrder(names) => names.get((feature - first) as usize).cloned(),
-            Names::ByIndex(names) => names.get(&feature).cloned(),
-        }
-    }
-}
-
-/// Reads names: with tabs as lines of index and name, of which further columns and a heading are passed over, else one a
-/// line.
-fn read_names(path: &Path) -> anyhow::Result<Names> {
-    let text = std::fs::read_to_string(path).map_err(|e| setrank::Error::io("read", path, e))?;
-    if !text.contains('\t') {
-        return Ok(Names::InOrder(text.lines().map(|line| line.trim().to_owned()).collect()));
-    }
-    let mut names = std::collections::BTreeMap::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let mut fields = line.split('\t');
-        let (index, name) = (fields.next().unwrap_or_default().trim(), fields.next());
-        match (index.parse(), name) {
-            (Ok(index), Some(name)) => {
-                names.insert(index, name.trim().to_owned());
-            }
-            _ if number == 0 => {}
-            _ => bail!("{}:{}: expected a feature index, a tab and a name", path.display(), number + 1),
-        }
-    }
-    Ok(Names::ByIndex(names))
 }

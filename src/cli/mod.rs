@@ -19,6 +19,7 @@ mod crossval;
 mod demo;
 mod eval;
 mod export;
+mod feature_names;
 mod import;
 mod importance;
 mod info;

@@ -8,23 +8,7 @@ use crate::{Error, Result};
 /// It is an error if only some parts have labels, if they differ in the number of initial rankings, or if absent
 /// features were read in different ways.
 pub fn concat(parts: &[&Dataset]) -> Result<Dataset> {
-    let columns = union(parts)?;
-    let first = parts[0];
-    if let Some(other) = parts.iter().find(|part| part.has_labels() != first.has_labels()) {
-        let (with, without) = if first.has_labels() { (first, *other) } else { (*other, first) };
-        return Err(Error::data(format!(
-            "parts of {} and {} documents cannot be taken together: only the first have labels",
-            with.num_documents(),
-            without.num_documents()
-        )));
-    }
-    if let Some(other) = parts.iter().find(|part| part.num_initial() != first.num_initial()) {
-        return Err(Error::data(format!(
-            "parts with {} and {} initial rankings cannot be taken together",
-            first.num_initial(),
-            other.num_initial()
-        )));
-    }
+    let columns = columns_of(parts)?;
     let documents: usize = parts.iter().map(|part| part.num_documents()).sum();
     let width = columns.count as usize;
     let mut features = vec![0.0; documents * width];
@@ -58,8 +42,36 @@ pub fn concat(parts: &[&Dataset]) -> Result<Dataset> {
             .iter()
             .flat_map(|part| (0..part.num_documents()).map(|row| part.document_ids.get(row)))
             .collect(),
-        initial_scores: (0..first.num_initial()).map(|r| ranking(r).into()).collect(),
+        initial_scores: (0..parts[0].num_initial()).map(|r| ranking(r).into()).collect(),
     })
+}
+
+/// The columns of all `parts` taken together.
+///
+/// # Errors
+/// As [`concat()`].
+pub fn columns_of(parts: &[&Dataset]) -> Result<Columns> {
+    let columns = union(parts)?;
+    let first = parts[0];
+    if let Some(other) = parts.iter().find(|part| part.has_labels() != first.has_labels()) {
+        let (with, without) = if first.has_labels() { (first, *other) } else { (*other, first) };
+        return Err(Error::data(format!(
+            "parts of {} and {} documents cannot be taken together: only the first have labels",
+            with.num_documents(),
+            without.num_documents()
+        )));
+    }
+    if let Some(other) = parts.iter().find(|part| part.num_initial() != first.num_initial()) {
+        return Err(Error::data(format!(
+            "parts with {} and {} initial rankings cannot be taken together",
+            first.num_initial(),
+            other.num_initial()
+        )));
+    }
+    for part in parts {
+        part.aligned_to(RawFeatures::from(columns))?;
+    }
+    Ok(columns)
 }
 
 /// Columns that hold those of all `parts`.

@@ -117,6 +117,16 @@ impl Dataset {
         (0..self.num_queries()).map(|index| self.query(index))
     }
 
+    /// Whether any document is judged: has a label of at least 0.
+    pub fn has_judged(&self) -> bool {
+        self.labels().is_some_and(|labels| labels.iter().any(|&label| label >= 0.0))
+    }
+
+    /// Whether any document is relevant: has a label above 0.
+    pub fn has_relevant(&self) -> bool {
+        self.labels().is_some_and(|labels| labels.iter().any(|&label| label > 0.0))
+    }
+
     /// Puts `values`, one per row, back into the order of the original file.
     pub fn in_original_order<T: Copy + Default>(&self, values: &[T]) -> Vec<T> {
         let mut ordered = vec![T::default(); values.len()];

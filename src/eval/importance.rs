@@ -12,6 +12,9 @@ mod chart;
 
 pub use chart::write_svg;
 
+/// Most permutations of a feature: far beyond any use, and far from overflowing anything.
+pub const MAX_REPEATS: usize = 1000;
+
 /// What is lost without one feature.
 #[derive(Clone, Debug, Serialize)]
 pub struct Importance {
@@ -37,6 +40,10 @@ enum Among {
 /// query as it is less its mean over the repeats; the mean and its standard error are over the queries that count. Equal
 /// seeds give equal permutations. `progress` is told how many scorings are done, of
 /// `1 + 2·features·repeats`.
+///
+/// # Errors
+/// Before anything is scored, where `repeats` is not 1 to [`MAX_REPEATS`], where no document is relevant, or where no
+/// query counts for the metric; and as `score` and [`evaluate()`].
 pub fn importance(
     data: &Dataset,
     score: impl Fn(&Dataset) -> Result<Vec<f32>>,
@@ -46,9 +53,12 @@ pub fn importance(
     seed: u64,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<Importance>> {
-    if repeats == 0 {
-        return Err(Error::config("repeats is 0: a feature is permuted at least once"));
+    if !(1..=MAX_REPEATS).contains(&repeats) {
+        return Err(Error::config(format!(
+            "repeats is {repeats}: a feature is permuted 1 to {MAX_REPEATS} times"
+        )));
     }
+    check_labels(data, metric, conventions)?;
     let measure = |data: &Dataset| evaluate(data, &score(data)?, None, &[metric], conventions);
     let whole = measure(data)?;
     let mut done = 1;
@@ -75,6 +85,28 @@ pub fn importance(
     let key = |importance: &Importance| (importance.within_set.mean, importance.across_sets.mean);
     all.sort_by(|a, b| key(b).0.total_cmp(&key(a).0).then(key(b).1.total_cmp(&key(a).1)));
     Ok(all)
+}
+
+/// Refuses data on which no permutation could lose anything.
+fn check_labels(data: &Dataset, metric: Metric, conventions: &Conventions) -> Result<()> {
+    if data.has_labels() && !data.has_relevant() {
+        let fault = if data.has_judged() {
+            "no document is relevant: no label is above 0"
+        } else {
+            "no document is judged: no label is at least 0"
+        };
+        return Err(Error::data(format!(
+            "{fault}, so that no feature can be worth anything (see --label-offset)"
+        )));
+    }
+    // Which queries count does not depend on the scores.
+    let any = vec![0.0f32; data.num_documents()];
+    if evaluate(data, &any, None, &[metric], conventions)?.summary(0).queries == 0 {
+        return Err(Error::data(format!(
+            "no query counts for {metric}: see --relevant-from and --empty-queries"
+        )));
+    }
+    Ok(())
 }
 
 /// All features `[N, F]` of `data`, those of `column` dealt anew.
@@ -111,6 +143,7 @@ fn drop_of(whole: &Evaluation, permuted: &[Evaluation]) -> Summary {
 mod tests {
     use super::*;
     use crate::data::{DatasetBuilder, Document};
+    use crate::eval::EmptyQueries;
 
     /// Feature 1 tells the label within a set, 2 is the same for a whole set, 3 tells nothing and is sometimes missing.
     fn data() -> Dataset {
@@ -177,6 +210,29 @@ mod tests {
                 assert_eq!(old[..2], new[..2]);
             }
         }
-        assert!(importance(&data, score, Metric::Map(None), &Conventions::default(), 0, 0, |_| {}).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused_before_anything_is_scored() {
+        let unscored = |_: &Dataset| -> Result<Vec<f32>> { panic!("scored") };
+        let fails = |data: &Dataset, metric, conventions: &Conventions, repeats, part: &str| {
+            let message =
+                importance(data, unscored, metric, conventions, repeats, 1, |_| {}).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        };
+        let conventions = Conventions::default();
+        let ndcg = Metric::Ndcg(Some(3));
+        for repeats in [0, MAX_REPEATS + 1, usize::MAX] {
+            fails(&data(), ndcg, &conventions, repeats, "1 to 1000");
+        }
+        for (label, part) in [(0.0, "relevant"), (-1.0, "judged")] {
+            let mut builder = DatasetBuilder::new(1);
+            builder.start_query("q");
+            builder.push(Document { features: &[1.0], label: Some(label), id: "" });
+            let counted = Conventions { empty_queries: EmptyQueries::Zero, ..conventions };
+            fails(&builder.finish(), ndcg, &counted, 1, part);
+        }
+        let strict = Conventions { relevant_from: 9.0, ..conventions };
+        fails(&data(), Metric::Map(None), &strict, 1, "no query counts for map");
     }
 }

@@ -103,16 +103,13 @@ impl<'a> Trainer<'a> {
         valid: Option<Batcher<'a>>,
         mut state: State,
     ) -> Result<Self> {
-        let relevant = |batcher: &Batcher<'_>| {
-            batcher.data().labels().is_some_and(|labels| labels.iter().any(|&label| label > 0.0))
-        };
         for (batcher, name) in
             std::iter::once((&train, "training")).chain(valid.as_ref().map(|v| (v, "validation")))
         {
             if batcher.data().num_documents() == 0 {
                 return Err(Error::data(format!("the {name} data has no document")));
             }
-            if !relevant(batcher) {
+            if !batcher.data().has_relevant() {
                 return Err(Error::data(format!(
                     "the {name} data has no relevant document: no label is above 0, so there is nothing to learn \
                      from or select by (if its labels start at another number, see --label-offset)"
@@ -143,27 +140,14 @@ impl<'a> Trainer<'a> {
         let trainer = Trainer { config, learner, train, valid, average, progress, batch: Batch::default() };
         if let Some(valid) = &trainer.valid {
             // Labels that the metric has no value for are to be found now, not after an epoch.
-            let scores = vec![0.0f32; valid.data().num_documents()];
-            trainer.measure(valid.data(), &scores)?;
+            check_selection(config, valid.data())?;
         }
         Ok(trainer)
     }
 
     /// The conventions under which validation data is evaluated.
     pub fn conventions(&self) -> Conventions {
-        Conventions { gain: self.config.gain, ..Conventions::default() }
-    }
-
-    /// The metric that selects, of `scores` on validation data.
-    fn measure(&self, valid: &Dataset, scores: &[f32]) -> Result<f64> {
-        let summary = evaluate(valid, scores, None, &[self.metric()], &self.conventions())?.summary(0);
-        if summary.queries == 0 {
-            return Err(Error::data(format!(
-                "no validation query counts for {}: none has a document that the metric takes as relevant",
-                self.metric()
-            )));
-        }
-        Ok(summary.mean)
+        conventions(self.config)
     }
 
     /// Steps of one epoch.
@@ -186,10 +170,7 @@ impl<'a> Trainer<'a> {
 
     /// The metric that is measured on validation data.
     pub fn metric(&self) -> Metric {
-        match self.config.select {
-            Select::Metric(metric) => metric,
-            Select::Loss => Metric::Ndcg(Some(10)),
-        }
+        metric(self.config)
     }
 
     /// How far the run is.
@@ -323,11 +304,12 @@ impl<'a> Trainer<'a> {
             if let Some(set) = losses.iter().position(|loss| !loss.is_finite()) {
                 let query = self.train.data().query(self.batch.queries[set]);
                 return Err(Error::NonFinite(format!(
-                    "step {}: the loss of query {} is {}; try a lower --lr, a smaller --clip, or another \
+                    "step {}: the loss of query {} is {}; try a lower --lr, a smaller --clip, {}or another \
                      --normalize",
                     step + 1,
                     query.id(),
-                    losses[set]
+                    losses[set],
+                    less_noise(self.config)
                 )));
             }
             loss_sum += losses.iter().sum::<f64>();
@@ -338,9 +320,10 @@ impl<'a> Trainer<'a> {
         if !gradient_norm.is_finite() {
             let ids: Vec<&str> = queries.iter().take(3).map(|&q| self.train.data().query(q).id()).collect();
             return Err(Error::NonFinite(format!(
-                "step {}: the gradient of queries {}, … is not finite; try a lower --lr or a smaller --clip",
+                "step {}: the gradient of queries {}, … is not finite; try a lower --lr, {}or a smaller --clip",
                 step + 1,
-                ids.join(", ")
+                ids.join(", "),
+                less_noise(self.config)
             )));
         }
         if let Some(average) = &mut self.average {
@@ -417,7 +400,7 @@ impl<'a> Trainer<'a> {
             let mut gradient = vec![0.0; scores.len()];
             loss_sum += self.config.loss.of_set(&mut scratch, &scores, &labels, &mut gradient);
         }
-        let metric = self.measure(data, &scores)?;
+        let metric = measure(self.config, data, &scores)?;
         Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
     }
 
@@ -456,4 +439,42 @@ impl<'a> Trainer<'a> {
             _ => unreachable!("an object"),
         }
     }
+}
+
+/// Refuses validation data that cannot select a model under `config`, whatever its scores.
+///
+/// # Errors
+/// Where a label has no value in the metric, or where no query counts.
+pub fn check_selection(config: &TrainConfig, valid: &Dataset) -> Result<()> {
+    measure(config, valid, &vec![0.0f32; valid.num_documents()]).map(|_| ())
+}
+
+/// The metric that selects, of `scores` on validation data.
+fn measure(config: &TrainConfig, valid: &Dataset, scores: &[f32]) -> Result<f64> {
+    let metric = metric(config);
+    let summary = evaluate(valid, scores, None, &[metric], &conventions(config))?.summary(0);
+    if summary.queries == 0 {
+        return Err(Error::data(format!(
+            "no validation query counts for {metric}: none has a document that the metric takes as relevant"
+        )));
+    }
+    Ok(summary.mean)
+}
+
+/// The metric that is measured on validation data.
+fn metric(config: &TrainConfig) -> Metric {
+    match config.select {
+        Select::Metric(metric) => metric,
+        Select::Loss => Metric::Ndcg(Some(10)),
+    }
+}
+
+/// The conventions under which validation data is evaluated.
+fn conventions(config: &TrainConfig) -> Conventions {
+    Conventions { gain: config.gain, ..Conventions::default() }
+}
+
+/// Advice where a run of `config` has diverged, for those with noise.
+fn less_noise(config: &TrainConfig) -> &'static str {
+    if config.noise > 0.0 { "less --noise, " } else { "" }
 }

@@ -122,6 +122,10 @@ fn what_cannot_be_measured_is_refused() {
         ("infer --ffn 0", &["ffn_size"]),
         ("train --sizes 1048576 --sets 1048576", &["GiB are free"]),
         ("train --sweep blocks -o sizes", &["sizes"]),
+        ("train --sweep blocks -o results --blocks 4", &["--blocks", "--sweep blocks"]),
+        ("train --sweep sizes -o results --sizes 7", &["--sizes", "--sweep sizes"]),
+        ("train --sweep sizes -o results --sets 3", &["--sets", "--sweep sizes"]),
+        ("train --sweep sizes -o results --sizes-file sizes", &["--sizes-file", "--sweep sizes"]),
     ] {
         contains(&folder.fails(&format!("bench {arguments}")), parts);
     }
@@ -133,6 +137,7 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sizes -3", "-3"),
         ("train --sizes many", "whole number"),
         ("train --sets 0", "--sets"),
+        ("train --input rbf --features 18446744073709551615", "--features"),
         ("train --steps 0", "--steps"),
         ("train --warmup 0", "--warmup"),
         ("train --threads 0", "--threads"),
@@ -140,6 +145,8 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep sizes", "--output"),
         ("train -o results", "--sweep"),
         ("train --sweep sizes -o results --json", "cannot be used with"),
+        ("train --sweep sizes -o results --encoder msab", "cannot be used with"),
+        ("train --sweep sizes -o results --print-sizes", "cannot be used with"),
     ] {
         let output = folder.run(&format!("bench {arguments}"));
         assert_eq!(output.status.code(), Some(2), "{arguments}");

@@ -77,7 +77,7 @@ fn finished_runs_are_not_done_again_and_a_changed_configuration_is_refused() {
     assert!(!told.contains("best in epoch"));
     contains(&table, &["fold 3", "ensemble of 2", "deviation of seeds", "validation", "test"]);
 
-    contains(&folder.fails(&usage("--lr 0.1")), &["`lr` 0.0005, not 0.1", "--overwrite"]);
+    contains(&folder.fails(&usage("--lr 0.1")), &["`lr` ", ", not 0.1", "--overwrite"]);
     let other_parts = usage("").replace("p1.txt p2.txt", "p2.txt p1.txt");
     contains(&folder.fails(&other_parts), &["`parts`"]);
     let part = folder.text("p2.txt");
@@ -116,6 +116,9 @@ fn what_makes_no_sense_is_refused() {
     let folder = with_parts();
     folder.folder("full");
     folder.file("full/letter.txt", "dear");
+    // Other ids, the same documents.
+    folder.file("copy.txt", folder.text("p2.txt").replace("qid:p2", "qid:copy"));
+    folder.file("flat.txt", "0 qid:1 1:1 5:2\n");
     for (usage, parts) in [
         (usage("--train p1.txt"), &["`train`", "in turn"][..]),
         (usage("--seed 4"), &["`seed`", "--seeds"]),
@@ -125,10 +128,60 @@ fn what_makes_no_sense_is_refused() {
         (usage("").replace("-o cv", "-o full"), &["something else"]),
         (usage("").replace("-o cv", "-o p1.txt"), &["p1.txt is a file"]),
         (usage("").replace("p3.txt", "missing.txt"), &["missing.txt"]),
+        (usage("").replace("p3.txt", "./p1.txt"), &["parts 1 and 3", "same file", "p1.txt and ./p1.txt"]),
+        (usage("").replace("p4.txt", "copy.txt"), &["parts 2 and 4", "same data", "p2.txt and copy.txt"]),
+        (usage("").replace("p1.txt", "flat.txt"), &["fold 2 tests on part 1", "flat.txt", "no relevant"]),
         (usage("--heads 3 --folds 1 --validation-only").replace("--heads 2", ""), &["num_heads 3"]),
     ] {
         contains(&refusal(&folder, &usage), parts);
     }
+    for flag in ["--seeds", "--jobs"] {
+        for value in ["0", "1001", "99999999999"] {
+            let once = usage("").replace("--seeds 2", "");
+            assert_eq!(
+                folder.run(&format!("{once} {flag} {value}")).status.code(),
+                Some(2),
+                "{flag} {value}"
+            );
+        }
+    }
+}
+
+#[test]
+fn parts_that_do_not_suit_a_later_fold_are_found_before_the_first_run() {
+    let folder = with_parts();
+    folder.file("wide.txt", "1 qid:w 1:1 7:2\n0 qid:w 1:2 6:1\n");
+    folder.file("large.txt", "40 qid:l 1:1 5:2\n0 qid:l 1:2\n");
+    // Fold 1 trains on the first two parts: with a wide part among them all is well.
+    let wide = usage("").replace("p1.txt", "wide.txt");
+    contains(&folder.fails(&wide), &["fold 2 tests on part 1, wide.txt", "feature 7", "--features 7"]);
+    folder.ok(&format!("{wide} --features 7 --folds 2 --validation-only"));
+    std::fs::remove_dir_all(folder.path().join("cv")).unwrap();
+    let large = usage("").replace("p1.txt", "large.txt");
+    contains(&folder.fails(&large), &["fold 2 tests on part 1, large.txt", "40", "--gain linear"]);
+    folder.file("halves.txt", "0.5 qid:h 1:1 5:1\n0 qid:h 1:2\n");
+    let halves = usage("--select map").replace("p2.txt", "halves.txt");
+    contains(&folder.fails(&halves), &["fold 4 validates on part 2", "no validation query counts for map"]);
+    let ranked = usage("--init-feature 1 --n-max 2");
+    contains(&folder.fails(&ranked), &["fold 1 trains on part 1", "n_max"]);
+}
+
+#[test]
+fn the_help_has_no_flag_that_is_always_refused() {
+    let help = Folder::new().ok("crossval --help");
+    for flag in [
+        "--train ",
+        "--valid ",
+        "--query-sizes",
+        "--init ",
+        "--valid-init",
+        "--from",
+        "--seed ",
+        "--max-seconds",
+    ] {
+        assert!(!help.contains(flag), "{flag}");
+    }
+    contains(&help, &["--seeds", "--init-feature", "--valid-every", "--max-steps"]);
 }
 
 /// The message of a command that fails; unlike elsewhere the folder of the runs may have been made.

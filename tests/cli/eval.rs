@@ -38,6 +38,8 @@ fn eval_names_what_is_wrong() {
     folder.file("broken.txt", "1\n2\nx\n3\n2\n9\n");
     contains(&folder.fails("eval --scores short.txt --data data.txt"), &["has 2 scores, the data has 6"]);
     contains(&folder.fails("eval --scores broken.txt --data data.txt"), &["broken.txt:3: expected a score"]);
+    folder.file("unjudged.txt", "-1 qid:1 1:1\n-1 qid:1 1:2\n");
+    contains(&folder.fails("eval --scores short.txt --data unjudged.txt"), &["no document is judged"]);
     for (usage, part) in [
         ("eval --data data.txt", "--model"),
         ("eval --data data.txt --model m --scores short.txt", "cannot be used"),

@@ -281,6 +281,18 @@ fn what_the_validation_metric_cannot_use_is_found_before_training() {
 }
 
 #[test]
+fn a_run_that_diverges_says_what_to_try() {
+    let folder = with_data();
+    let train = format!("train --train train.txt -o model --overwrite --epochs 1 {}", TINY.join(" "));
+    let output = folder.run(&format!("{train} --noise 1e38"));
+    assert_eq!(output.status.code(), Some(1));
+    contains(
+        &String::from_utf8(output.stderr).unwrap(),
+        &["step 1: the ", "try a lower --lr", "less --noise"],
+    );
+}
+
+#[test]
 fn without_validation_data_the_last_model_is_kept() {
     let folder = with_data();
     let run = format!("train --train train.txt {} --batch-sets 4 --epochs 5", TINY.join(" "));

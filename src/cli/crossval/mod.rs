@@ -1,22 +1,23 @@
 //! `setrank crossval`.
 
 use std::io::{Write, stdout};
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
+use clap::value_parser;
 use serde_json::json;
-use setrank::data::{Dataset, initial, letor::Labels};
 use setrank::eval::report::describe;
 use setrank::eval::{Conventions, EmptyQueries, Metric};
 use setrank::train::TrainConfig;
 use setrank::train::crossval::{Fold, FoldScores, Summary, protocol};
 
+use self::parts::Parts;
 use self::runs::{Plan, Run};
 use super::metric_args::distinct;
 use super::train::flags::Flags;
-use super::{compute, source, train};
+use super::{compute, train};
 
+mod parts;
 mod record;
 mod runs;
 
@@ -33,8 +34,15 @@ const DECIDED_HERE: [(&str, &str); 9] = [
     ("max_seconds", "what a fold gives is not to depend on the machine; give --epochs or --max-steps"),
 ];
 
+/// Most seeds of a fold, and most runs side by side.
+const MOST: i64 = 1000;
+
 /// Arguments of `setrank crossval`.
 #[derive(clap::Args)]
+#[command(mut_args(|flag| {
+    let is_decided = DECIDED_HERE.iter().any(|&(key, _)| flag.get_id() == key);
+    if is_decided { flag.hide(true) } else { flag }
+}))]
 pub struct Args {
     /// The parts, at least 3, each LETOR text or a .sets file. Fold k trains on the parts from k, validates on the last
     /// but one and tests on the last, counted round: with five, fold 1 trains on 1, 2, 3, validates on 4, tests on 5
@@ -58,14 +66,15 @@ pub struct Args {
     folds: Vec<usize>,
 
     /// Models of each fold: the seeds 1 to N
-    #[arg(long, value_name = "N", default_value = "3")]
-    seeds: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=MOST))]
+    seeds: u32,
 
     /// Runs side by side, which share the threads; small models gain from it
-    #[arg(long, value_name = "J", default_value = "1")]
-    jobs: NonZeroUsize,
+    #[arg(long, value_name = "J", default_value_t = 1, value_parser = value_parser!(u32).range(1..=MOST))]
+    jobs: u32,
 
-    /// Report validation only, and do not so much as open the parts to test on: for choosing between configurations
+    /// Report validation only, for choosing between configurations: no model is evaluated on its fold's test part;
+    /// with --folds, parts that are only tested on are not opened
     #[arg(long)]
     validation_only: bool,
 
@@ -102,13 +111,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.output.exists() && !args.output.is_dir() {
         bail!("{} is a file: -o takes a folder", args.output.display());
     }
-    let parts = open_parts(&args.parts, &folds, &config, args.validation_only)?;
+    let parts = Parts::open(&args.parts, &folds, &config, !args.validation_only)?;
+    parts.check(&folds, &config, &metrics, &conventions)?;
+    let parts = parts.into_data();
     record::check(&args.output, &config, &args.parts, args.overwrite)?;
     std::fs::create_dir_all(&args.output).map_err(|e| setrank::Error::io("create", &args.output, e))?;
     let _lock = train::lock(&args.output)?;
     record::write(&args.output, &config, &args.parts, args.overwrite)?;
 
-    let seeds = args.seeds.get() as u64;
+    let seeds = u64::from(args.seeds);
     let plan = Plan {
         config: &config,
         parts: &parts,
@@ -116,7 +127,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         runs: folds.iter().flat_map(|fold| (1..=seeds).map(move |seed| Run { fold, seed })).collect(),
         test: !args.validation_only,
     };
-    let done = runs::all(&plan, args.jobs.get())?;
+    let done = runs::all(&plan, args.jobs as usize)?;
     let summary = |test: bool| -> anyhow::Result<Summary> {
         let of_folds = folds.iter().zip(done.chunks(seeds as usize)).map(|(fold, done)| FoldScores {
             fold: fold.number,
@@ -163,25 +174,4 @@ fn chosen_folds(parts: usize, asked: &[usize]) -> anyhow::Result<Vec<Fold>> {
         bail!("--folds {wrong}: with {parts} parts there are the folds 1 to {}", folds.len());
     }
     Ok(folds.into_iter().filter(|fold| asked.is_empty() || asked.contains(&fold.number)).collect())
-}
-
-/// The parts that the folds need; without those that are only tested on, where nothing is tested.
-fn open_parts(
-    paths: &[PathBuf],
-    folds: &[Fold],
-    config: &TrainConfig,
-    validation_only: bool,
-) -> anyhow::Result<Vec<Option<Dataset>>> {
-    let needed = |part: usize| {
-        folds.iter().any(|fold| {
-            fold.train.contains(&part) || fold.valid == part || (fold.test == part && !validation_only)
-        })
-    };
-    let sources = initial::InitialSources { files: Vec::new(), features: config.init_feature.clone() };
-    let open = |path: &Path| -> anyhow::Result<Dataset> {
-        let mut data = source::open(&[path.to_path_buf()], &train::text_args(config), Labels::Required)?;
-        initial::attach(&mut data, &sources)?;
-        Ok(data)
-    };
-    paths.iter().enumerate().map(|(part, path)| needed(part).then(|| open(path)).transpose()).collect()
 }

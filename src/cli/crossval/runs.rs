@@ -121,6 +121,7 @@ impl Shared<'_> {
             if self.failed.load(Ordering::Relaxed) || self.interrupted.load(Ordering::Relaxed) {
                 return Ok(all);
             }
+            let _guard = FailOnPanic(&self.failed);
             match self.run(run).with_context(|| format!("fold {}, seed {}", run.fold.number, run.seed)) {
                 Ok(Some(done)) => all.push((index, done)),
                 Ok(None) => return Ok(all),
@@ -235,6 +236,17 @@ impl Shared<'_> {
     }
 }
 
+/// Sets the flag where a panic takes it down: the other workers are to stop as after an error.
+struct FailOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Says where a run is.
 struct Told<'a> {
     bar: &'a ProgressBar,
@@ -255,5 +267,26 @@ impl Observer for Told<'_> {
         let Run { fold, seed } = self.run;
         self.bar.set_message(format!("fold {} seed {seed}: epoch {}", fold.number, report.epoch));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use super::*;
+
+    #[test]
+    fn only_a_panic_sets_the_flag() {
+        let failed = AtomicBool::new(false);
+        drop(FailOnPanic(&failed));
+        assert!(!failed.load(Ordering::Relaxed));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let run = || {
+            let _guard = FailOnPanic(&failed);
+            std::panic::resume_unwind(Box::new(()));
+        };
+        assert!(std::panic::catch_unwind(AssertUnwindSafe(|| pool.install(run))).is_err());
+        assert!(failed.load(Ordering::Relaxed));
     }
 }
