@@ -247,14 +247,11 @@ impl ModelConfig {
                 "the model would have about {parameters} parameters: at most {MAX_PARAMETERS} are possible"
             )));
         }
-        if self.input == Input::Rbf && self.normalize.within_set != WithinSet::None {
+        let normalize = &self.normalize;
+        let in_range = normalize.kind == Kind::MinMax && normalize.within_set == WithinSet::None;
+        if self.input == Input::Rbf && !in_range {
             return Err(Error::config(
-                "the rbf input needs features in [0, 1], which columns within the set are not (--within-set none)",
-            ));
-        }
-        if self.input == Input::Rbf && self.normalize.kind != Kind::MinMax {
-            return Err(Error::config(
-                "the rbf input needs features in [0, 1]: use it with `normalize = minmax` (--normalize minmax)",
+                "the rbf input needs features in [0, 1]: use it with --normalize minmax --within-set none",
             ));
         }
         Ok(())

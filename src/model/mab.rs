@@ -15,7 +15,7 @@ use crate::ops::dropout::Dropout;
 use crate::ops::gemm::{Aligned, Finish, Write};
 use crate::ops::layer_norm::{self, Saved, SavedRows};
 use crate::ops::linear::{self, Activation, WeightJob};
-use crate::ops::rows::{CHUNK, RowsMut, for_tiles, free_tile};
+use crate::ops::rows::{CHUNK, RowsMut, TILE, for_tiles, free_tile};
 use crate::ops::scratch::PerThread;
 
 /// What every block of a model shares in one pass.
@@ -219,6 +219,9 @@ pub fn forward<T: Scalar>(
         let rows_of = (RowsMut::new(attended, c), RowsMut::new(&mut ffn.hidden, g));
         (rows_of, ffn.norm.make_room(rows, c))
     });
+    if !keep {
+        scratch.threads.reserve::<T>(TILE * (c + g));
+    }
     let buffers = (RowsMut::new(out, c), (norm_rows, kept));
     for_tiles(0..rows, free_tile(rows), buffers, &|tile, (out, (norm, kept))| match kept {
         Some(((attended, hidden), norm2)) => {

@@ -85,7 +85,7 @@ pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
     let chunk = CHUNK * (g + c) + sums + config.num_inducing * c * (6 + 3 * config.num_blocks);
     let network = TILE * (g + c);
     // Blocks of weight gradients, and the packed rows that they are made of.
-    let gradients = 2 * 256 * 256 + 3 * 256 * 4 * c;
+    let gradients = 2 * 256 * 264 + 3 * 256 * 4 * c;
     let width = (c / config.num_heads).next_multiple_of(32);
     let keys = largest.max(config.num_inducing).min(512).next_multiple_of(32) + 16;
     let attention = 3 * keys * width + 3 * 48 * keys + 2 * 48 * width + 4 * largest;

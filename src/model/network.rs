@@ -64,6 +64,9 @@ pub fn forward<T: Scalar>(
         saved.hidden.resize(rows * g, T::ZERO);
         (RowsMut::new(&mut saved.hidden, g), saved.norm.make_room(rows, c))
     });
+    if kept.is_none() {
+        scratch.threads.reserve::<T>(TILE * g);
+    }
     for_tiles(0..rows, free_tile(rows), (RowsMut::new(out, c), kept), &|tile, (out, kept)| {
         let x = &x[tile.start * c..tile.end * c];
         match kept {

@@ -163,6 +163,7 @@ pub fn backward_weights<const JOBS: usize, T: Scalar>(jobs: [WeightJob<'_, T>; J
         .find(|&block| jobs.iter().map(|job| count(job, block)).sum::<usize>() >= wanted)
         .unwrap_or(BLOCKS[BLOCKS.len() - 1]);
     let tasks: usize = jobs.iter().map(|job| count(job, block)).sum();
+    threads.reserve::<T>(packed_left_len::<T>(block.0, DEPTH) + packed_len::<T>(DEPTH, block.1));
     (0..tasks).into_par_iter().with_max_len(1).for_each(|mut task| {
         for job in &jobs {
             let tasks = count(job, block);

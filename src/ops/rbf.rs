@@ -102,6 +102,7 @@ pub fn forward<T: Scalar>(
     let width = rbf.centers.len();
     let weight = rbf.layer.pack_forward(buffer);
     let rows = x.len() / features;
+    threads.reserve::<T>(TILE * DEPTH.min(width));
     for_tiles(0..rows, TILE, RowsMut::new(y, outputs), &|tile, y| {
         let x = &x[tile.start * features..tile.end * features];
         let mut y = MatMut::new(y.data, tile.len(), outputs);
@@ -133,6 +134,11 @@ pub fn backward<T: Scalar>(
     let rows = dy.len() / outputs;
     sum_rows(gradients.bias, Mat::new(dy, rows, outputs));
     let d_weight = Shared::new(gradients.weight, width);
+    let count = DEPTH.min(width);
+    let packed = packed_len::<T>(outputs, count)
+        + packed_left_len::<T>(outputs, DEPTH)
+        + packed_len::<T>(DEPTH, count);
+    threads.reserve::<T>(2 * DEPTH * count + packed);
     // A task has some columns of φ, for all rows.
     d_centers.par_chunks_mut(DEPTH).enumerate().for_each(|(task, d_centers)| {
         let columns = task * DEPTH..task * DEPTH + d_centers.len();

@@ -19,6 +19,13 @@ impl PerThread {
         }
     }
 
+    /// Makes every buffer at least `len` numbers long, so that none grows later, on a thread that was idle so far.
+    pub fn reserve<T: Pod>(&self, len: usize) {
+        for buffer in &self.0 {
+            buffer.lock().unwrap_or_else(PoisonError::into_inner).of::<T>(len);
+        }
+    }
+
     /// Calls `work` with the calling thread's buffer: `len` numbers of any content. `work` must not use the pool.
     pub fn with<T: Pod, R>(&self, len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
         let thread = rayon::current_thread_index().unwrap_or(0);

@@ -51,6 +51,7 @@ pub fn backward<T: Scalar>(
         + packed_len::<T>(block, heads.width)
         + 3 * QUERY_TILE * row_stride::<T>(keys)
         + queries;
+    threads.reserve::<T>(len);
     let inputs = Inputs { d_heads, heads_out, lse };
     attention.for_tasks(|set, head| {
         threads.with(len, |buffer| backward_head(&gradients, buffer, &inputs, attention, set, head));

@@ -26,6 +26,7 @@ pub fn forward<T: Scalar>(
         + packed_len::<T>(block, heads.width)
         + QUERY_TILE * row_stride::<T>(keys)
         + 3 * queries;
+    threads.reserve::<T>(len);
     attention.for_tasks(|set, head| {
         threads.with(len, |buffer| forward_head(&outputs, buffer, attention, set, head));
     });
