@@ -77,28 +77,36 @@ def make_layout(sizes: list[int], num_buckets: int) -> Layout:
 
 
 class FusedProjection(nn.Module):
-    """Several linear layers of the same input as one product."""
+    """Several projections of one attention, of the same input, as one product."""
 
-    def __init__(self, layers: list[nn.Linear]):
+    def __init__(self, attention: nn.Module, names: str):
         super().__init__()
+        layers = [getattr(attention, name) for name in names]
+        self.relu, self.num_heads = attention.relu, attention.num_heads
         self.weight = nn.Parameter(torch.cat([layer.weight.detach() for layer in layers]))
         self.bias = nn.Parameter(torch.cat([layer.bias.detach() for layer in layers]))
         self.parts = len(layers)
 
-    def forward(self, x: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """[rows, C] -> `parts` times [rows, H, D]."""
         y = F.linear(x, self.weight, self.bias)
-        return y.unflatten(1, (self.parts, num_heads, -1)).unbind(1)
+        if self.relu:
+            y = torch.relu(y)
+        return y.unflatten(1, (self.parts, self.num_heads, -1)).unbind(1)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def attend(
+    dropout: nn.Dropout, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+) -> Tensor:
     """[b, rows, H, D] thrice -> [b, rows, C]."""
     q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+    rate = dropout.p if dropout.training else 0.0
+    heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate)
+    return heads.transpose(1, 2).flatten(2)
 
 
 class RowWise(nn.Module):
-    """What follows the heads: residual, LayerNorm, FFN, residual, LayerNorm."""
+    """What follows the heads: residual, LayerNorm and, if there is an FFN, FFN, residual, LayerNorm."""
 
     def __init__(self, mab: nn.Module):
         super().__init__()
@@ -106,7 +114,7 @@ class RowWise(nn.Module):
 
     def forward(self, a: Tensor, heads: Tensor) -> Tensor:
         r = self.norm1(a + heads)
-        return self.norm2(r + self.ffn(r))
+        return r if self.ffn is None else self.norm2(r + self.ffn(r))
 
 
 class Msab(nn.Module):
@@ -114,17 +122,16 @@ class Msab(nn.Module):
 
     def __init__(self, mab: nn.Module):
         super().__init__()
-        attention = mab.attention
-        self.num_heads = attention.num_heads
-        self.qkv = FusedProjection([attention.q, attention.k, attention.v])
+        self.qkv = FusedProjection(mab.attention, "qkv")
+        self.dropout = mab.attention.dropout
         self.row_wise = RowWise(mab)
 
     def forward(self, x: Tensor, buckets: list[Bucket]) -> Tensor:
-        q, k, v = self.qkv(x, self.num_heads)
-        heads = [
-            attend(bucket.of(q), bucket.of(k), bucket.of(v), bucket.key_mask()).flatten(0, 1)
-            for bucket in buckets
-        ]
+        q, k, v = self.qkv(x)
+        heads = []
+        for bucket in buckets:
+            parts = (bucket.of(part) for part in (q, k, v))
+            heads.append(attend(self.dropout, *parts, bucket.key_mask()).flatten(0, 1))
         return self.row_wise(x, torch.cat(heads) if len(heads) > 1 else heads[0])
 
 
@@ -134,50 +141,63 @@ class Imsab(nn.Module):
     def __init__(self, block: nn.Module):
         super().__init__()
         induce, attend_to = block.induce.attention, block.attend.attention
-        self.num_heads = induce.num_heads
         self.inducing = nn.Parameter(block.inducing.detach().clone())
-        self.induce_q = FusedProjection([induce.q])
-        self.induce_kv = FusedProjection([induce.k, induce.v])
+        self.induce_q = FusedProjection(induce, "q")
+        self.induce_kv = FusedProjection(induce, "kv")
         self.induce = RowWise(block.induce)
-        self.attend_q = FusedProjection([attend_to.q])
-        self.attend_kv = FusedProjection([attend_to.k, attend_to.v])
+        self.attend_q = FusedProjection(attend_to, "q")
+        self.attend_kv = FusedProjection(attend_to, "kv")
         self.attend = RowWise(block.attend)
+        self.dropouts = nn.ModuleList([induce.dropout, attend_to.dropout])
+        # the FFN that follows the two attentions where neither has its own
+        self.ffn, self.norm2 = block.ffn, block.norm2
 
     def forward(self, x: Tensor, buckets: list[Bucket]) -> Tensor:
         points = self.inducing.shape[0]
-        (q,) = self.induce_q(self.inducing, self.num_heads)
-        k, v = self.induce_kv(x, self.num_heads)
-        heads = [
-            attend(q.expand(bucket.sets, -1, -1, -1), bucket.of(k), bucket.of(v), bucket.key_mask())
-            for bucket in buckets
-        ]
+        (q,) = self.induce_q(self.inducing)
+        k, v = self.induce_kv(x)
+        heads = []
+        for bucket in buckets:
+            parts = (q.expand(bucket.sets, -1, -1, -1), bucket.of(k), bucket.of(v))
+            heads.append(attend(self.dropouts[0], *parts, bucket.key_mask()))
         induced = self.induce(self.inducing, torch.cat(heads)).flatten(0, 1)  # [B M, C]
-        (q,) = self.attend_q(x, self.num_heads)
-        k, v = (part.unflatten(0, (-1, points)) for part in self.attend_kv(induced, self.num_heads))
+        (q,) = self.attend_q(x)
+        k, v = (part.unflatten(0, (-1, points)) for part in self.attend_kv(induced))
         heads, first = [], 0
         for bucket in buckets:
             sets = slice(first, first + bucket.sets)
-            heads.append(attend(bucket.of(q), k[sets], v[sets], None).flatten(0, 1))
+            parts = (bucket.of(q), k[sets], v[sets])
+            heads.append(attend(self.dropouts[1], *parts, None).flatten(0, 1))
             first += bucket.sets
-        return self.attend(x, torch.cat(heads) if len(heads) > 1 else heads[0])
+        r = self.attend(x, torch.cat(heads) if len(heads) > 1 else heads[0])
+        return r if self.ffn is None else self.norm2(r + self.ffn(r))
 
 
 class PaddedSetRank(nn.Module):
-    """The model of `peer`, with its weights: without initial rankings, q/k/v ReLU or dropout."""
+    """The model of `peer`, with its weights."""
 
     def __init__(self, peer: SetRank):
         super().__init__()
-        if len(peer.ordinal) > 0:
-            raise ValueError("initial rankings are not supported here")
         self.input, self.score = peer.input, peer.score
+        self.ordinal, self.every_block = peer.ordinal, peer.every_block
         kinds = {"Msab": Msab, "Imsab": Imsab}
         self.blocks = nn.ModuleList(kinds[type(block).__name__](block) for block in peer.blocks)
 
-    def forward(self, features: Tensor, buckets: list[Bucket]) -> Tensor:
-        """Scores [R] of padded features [R, F_in]; those of padding mean nothing."""
+    def forward(
+        self, features: Tensor, buckets: list[Bucket], ordinals: Tensor | None = None
+    ) -> Tensor:
+        """Scores [R] of padded features [R, F_in] and ordinals [R, rankings]; those of padding mean nothing."""
+        given = 0 if ordinals is None else ordinals.shape[1]
+        if given != len(self.ordinal):
+            raise ValueError(f"{given} initial rankings for a model with {len(self.ordinal)}")
         x = self.input(features)
+        position = 0.0
+        for ranking, table in enumerate(self.ordinal):
+            position = position + table(ordinals[:, ranking])
+        if not self.every_block:
+            x = x + position
         for block in self.blocks:
-            x = block(x, buckets)
+            x = block(x + position if self.every_block else x, buckets)
         return self.score(x).squeeze(1)
 
 

@@ -19,6 +19,7 @@ from checkpoint import load_checkpoint  # noqa: E402
 from letor_fast import read_letor_fast  # noqa: E402
 from normalize import normalize  # noqa: E402
 from padded_torch import PaddedSetRank, make_layout  # noqa: E402
+from score_file import add_init, read_rankings  # noqa: E402
 
 BATCH_DOCUMENTS = 4096
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="LETOR file")
     parser.add_argument("--threads", type=int, default=0, help="0 = one a core")
     parser.add_argument("--buckets", type=int, default=4, help="groups of sets padded alike in a batch")
+    add_init(parser)
     args = parser.parse_args()
     if args.threads > 0:
         torch.set_num_threads(args.threads)
@@ -48,14 +50,19 @@ def main() -> None:
     config, peer = load_checkpoint(args.model)
     model = PaddedSetRank(peer).eval()
     data = read_letor_fast(args.data, config["num_features"], config["index_base"], config["absent"])
+    ordinals = read_rankings(tuple(args.init), data, config["top_k"])
     seconds["load"] = time.perf_counter() - START
     with torch.inference_mode():
         for first, last in batches(data.offsets):
             offsets = data.offsets[first : last + 1]
             raw = data.features[offsets[0] : offsets[-1]]
-            features = torch.from_numpy(normalize(raw, config["normalize"])).float()
+            here = [offset - offsets[0] for offset in offsets]
+            features = torch.from_numpy(normalize(raw, config["normalize"], here)).float()
             layout = make_layout([b - a for a, b in zip(offsets[:-1], offsets[1:])], args.buckets)
-            scores = model(layout.pad(features), layout.buckets)[layout.row_of_document]
+            ranks = None
+            if ordinals is not None:
+                ranks = layout.pad(ordinals[:, offsets[0] : offsets[-1]].T)
+            scores = model(layout.pad(features), layout.buckets, ranks)[layout.row_of_document]
             sys.stdout.write("".join(f"{score!r}\n" for score in scores.tolist()))
             sys.stdout.flush()
     seconds["all"] = time.perf_counter() - START

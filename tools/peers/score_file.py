@@ -20,16 +20,32 @@ def score_file(
     """Scores [N] of the documents of `data`, computed in `dtype`; one file a ranking."""
     config, model = load_checkpoint(folder)
     dataset = read_letor(data, config["num_features"], config["index_base"], config["absent"])
-    ordinals = None
-    if initial:
-        _refuse_cut(config["top_k"], dataset)
-        rankings = [read_initial_ranking(path, dataset) for path in initial]
-        ordinals = torch.from_numpy(np.stack(rankings))
+    ordinals = read_rankings(initial, dataset, config["top_k"])
     features = normalize(dataset.features, config["normalize"], dataset.offsets)
     features = torch.from_numpy(features).to(dtype)
     with torch.no_grad():
         scores = model.to(dtype).score_sets(features, dataset.offsets, ordinals)
     return scores.numpy()
+
+
+def read_rankings(
+    paths: tuple[str | Path, ...], dataset: Dataset, top_k: int | None
+) -> torch.Tensor | None:
+    """Ordinals [R, N], one file a ranking; None without any."""
+    if not paths:
+        return None
+    _refuse_cut(top_k, dataset)
+    return torch.from_numpy(np.stack([read_initial_ranking(path, dataset) for path in paths]))
+
+
+def add_init(parser: argparse.ArgumentParser) -> None:
+    """The flag of initial rankings."""
+    parser.add_argument(
+        "--init",
+        action="append",
+        default=[],
+        help="scores of an initial ranking, one a line, NULL = not in it; once a ranking",
+    )
 
 
 def _refuse_cut(top_k: int | None, dataset: Dataset) -> None:
@@ -46,12 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="checkpoint folder")
     parser.add_argument("--data", required=True, help="LETOR file")
-    parser.add_argument(
-        "--init",
-        action="append",
-        default=[],
-        help="scores of an initial ranking, one a line, NULL = not in it; once a ranking",
-    )
+    add_init(parser)
     args = parser.parse_args()
     for score in score_file(args.model, args.data, tuple(args.init)):
         print(score)

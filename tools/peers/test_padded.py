@@ -1,9 +1,12 @@
 """The padded model scores and learns as the plain one: python tools/peers/test_padded.py."""
 
 import unittest
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
+from checkpoint import load_checkpoint
 from config import complete_config
 from losses import LOSSES, mean_loss
 from padded_torch import PaddedSetRank, make_layout, softmax_cross_entropy
@@ -69,6 +72,25 @@ class Padded(unittest.TestCase):
                     torch.testing.assert_close(padded_loss, loss, rtol=0, atol=TOLERANCE)
                     torch.testing.assert_close(
                         gradient, expected_gradient, rtol=0, atol=TOLERANCE
+                    )
+
+    def test_every_kind_of_model(self):
+        """The fixtures: rbf input, q/k/v ReLU, one outer FFN, initial rankings at the input or at every block."""
+        fixtures = Path(__file__).parents[2] / "tests" / "fixtures"
+        for folder in sorted(path.parent for path in fixtures.glob("*/config.json")):
+            _, peer = load_checkpoint(folder)
+            peer.double().eval()
+            batch = load_file(folder / "batch.safetensors")
+            sizes = batch["offsets"].diff().tolist()
+            for num_buckets in (1, 3):
+                with self.subTest(folder.name, buckets=num_buckets):
+                    layout = make_layout(sizes, num_buckets)
+                    features = layout.pad(batch["features"].double())
+                    ordinals = batch.get("ordinals")
+                    padded = ordinals if ordinals is None else layout.pad(ordinals.T)
+                    scores = PaddedSetRank(peer)(features, layout.buckets, padded)
+                    torch.testing.assert_close(
+                        scores[layout.row_of_document], batch["scores"], rtol=0, atol=TOLERANCE
                     )
 
     def test_compiled(self):
