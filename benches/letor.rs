@@ -1,4 +1,4 @@
-//! Throughput of reading LETOR text, on one thread and on all, and of writing and opening a store.
+//! Throughput of parsing LETOR text, of reading it into memory and into a store, and of opening the store.
 //!
 //! Texts made up here, and the real sets of `../shared/data` where that folder is.
 
@@ -81,6 +81,10 @@ fn measure(criterion: &mut Criterion, name: &str, inputs: &[PathBuf], folder: &P
     letor::import(inputs, &options, &output, &[], &|_| Ok(())).unwrap();
     let mut group = criterion.benchmark_group(name);
     group.sample_size(10).throughput(Throughput::Bytes(bytes));
+    group.bench_function("parse, one thread", |bencher| {
+        let parse = || letor::check(black_box(inputs), &options, &|_| Ok(())).unwrap();
+        bencher.iter(|| one_thread.install(parse))
+    });
     group.bench_function("read, one thread", |bencher| {
         bencher.iter(|| one_thread.install(|| letor::read(black_box(inputs), &options)).unwrap())
     });

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use setrank::data::letor::{self, Labels};
+use setrank::data::letor::{self, Counts, Labels};
 use setrank::data::{initial, store};
 
 use super::compute::{self, ComputeArgs};
@@ -17,8 +17,12 @@ pub struct Args {
     inputs: Vec<PathBuf>,
 
     /// The .sets file to write
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "check")]
+    output: Option<PathBuf>,
+
+    /// Only read the text, with all warnings and errors, and say how much it holds
+    #[arg(long, conflicts_with_all = ["output", "init"])]
+    check: bool,
 
     /// Scores of an initial ranking to store, one a document line, higher = better, NULL = not in the ranking;
     /// may be repeated
@@ -35,16 +39,31 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     ComputeArgs { threads: args.threads, device: None }.set_up()?;
-    if source::store_among(&args.inputs)?.is_some() {
+    let from_store = source::store_among(&args.inputs)?.is_some();
+    let Some(output) = args.output else {
+        anyhow::ensure!(!from_store, "--check reads text; a .sets file is checked whenever it is opened");
+        return check(&args.inputs, &args.text);
+    };
+    if from_store {
         let mut data = source::open(&args.inputs, &args.text, Labels::Optional)?;
         let sources = initial::InitialSources { files: args.init, features: Vec::new() };
         initial::attach(&mut data, &sources)?;
-        store::write(&data, &args.output)?;
+        store::write(&data, &output)?;
     } else {
-        source::refuse_same_file(&args.inputs, &args.output)?;
+        source::refuse_same_file(&args.inputs, &output)?;
         let options = args.text.letor_options(Labels::Optional);
         let progress = Progress::new(&args.inputs).stopping_at_signals();
-        letor::import(&args.inputs, &options, &args.output, &args.init, &|bytes| progress.at(bytes))?;
+        letor::import(&args.inputs, &options, &output, &args.init, &|bytes| progress.at(bytes))?;
     }
+    Ok(())
+}
+
+fn check(inputs: &[PathBuf], text: &TextArgs) -> anyhow::Result<()> {
+    let progress = Progress::new(inputs).stopping_at_signals();
+    let options = text.letor_options(Labels::Optional);
+    let Counts { queries, documents, features } =
+        letor::check(inputs, &options, &|bytes| progress.at(bytes))?;
+    drop(progress);
+    println!("{queries} queries, {documents} documents, {features} features");
     Ok(())
 }

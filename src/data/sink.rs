@@ -1,4 +1,4 @@
-//! Where feature values go as they are read: memory, or a store on the disk.
+//! Where feature values go as they are read: memory, a store on the disk, or nowhere.
 
 use crate::{Error, Result};
 
@@ -16,6 +16,15 @@ impl Sink for Vec<f32> {
             )
         })?;
         self.extend_from_slice(values);
+        Ok(())
+    }
+}
+
+/// Keeps nothing.
+pub struct Discard;
+
+impl Sink for Discard {
+    fn append(&mut self, _: &[f32]) -> Result<()> {
         Ok(())
     }
 }

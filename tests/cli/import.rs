@@ -304,6 +304,23 @@ fn peak_memory(folder: &Folder, arguments: &str) -> u64 {
     peak
 }
 
+#[test]
+fn check_reads_without_writing() {
+    let folder = Folder::new();
+    folder.file("data.txt", TEXT);
+    assert_eq!(folder.ok("import --check data.txt"), "2 queries, 4 documents, 4 features\n");
+    assert_eq!(folder.ok("import --check data.txt --index-base 0"), "2 queries, 4 documents, 5 features\n");
+    folder.file("twice.txt", "1 qid:1 3:1 3:2\n0 qid:2 1:0\n0 qid:1 1:0\n");
+    let output = folder.run("import --check twice.txt");
+    contains(&String::from_utf8_lossy(&output.stderr), &["twice.txt:1", "query 1 ends at twice.txt:1"]);
+    folder.file("wrong.txt", "1 qid:1 3:1\n0 qid:2 1:x\n");
+    contains(&folder.fails("import --check wrong.txt"), &["wrong.txt:2", "1:x"]);
+    contains(&folder.fails("import data.txt"), &["--output"]);
+    contains(&folder.fails("import --check data.txt -o data.sets"), &["--output", "cannot be used with"]);
+    folder.ok("import data.txt -o data.sets");
+    contains(&folder.fails("import --check data.sets"), &["checked whenever it is opened"]);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_memory_of_import_does_not_grow_with_the_file() {

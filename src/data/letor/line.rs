@@ -1,6 +1,6 @@
 //! Lines of LETOR text, parsed into a [`Chunk`].
 
-use super::pair;
+use super::usual;
 use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
 use crate::data::number::{Flaw, byte, ends_token, scan, scan_digits};
 
@@ -240,9 +240,13 @@ impl<'a> Parser<'a> {
     /// The label and the blanks after it; `None` where the line begins without one.
     fn label(&mut self) -> Result<Option<f32>, LineError> {
         let start = self.at;
-        let (value, end) = match scan(self.text, start) {
-            Ok(scanned) => scanned,
-            Err(flaw) => return self.no_label(start, flaw),
+        let quick = self.text[start..].first_chunk().and_then(usual::value);
+        let (value, end) = match quick.map(|(value, length)| (value, start + length)) {
+            Some(quick) => quick,
+            None => match scan(self.text, start) {
+                Ok(scanned) => scanned,
+                Err(flaw) => return self.no_label(start, flaw),
+            },
         };
         if value.is_nan() {
             return Err(self.error(start, "the label is missing: an unjudged document has a negative label"));
@@ -309,44 +313,48 @@ impl<'a> Parser<'a> {
         let mut at = self.at;
         let mut entries = std::mem::take(&mut self.chunk.entries);
         let first = entries.len();
-        let mut previous = None;
+        // The index that is expected: an ascending line has no lower one.
+        let mut next = self.bounds.least;
         let mut ascending = true;
         let outcome = loop {
-            while matches!(byte(text, at), b' ' | b'\t' | b'\r') {
-                at += 1;
-            }
-            if matches!(byte(text, at), b'\n' | b'#') {
-                break Ok(());
-            }
             let start = at;
-            let window = text[at..].first_chunk().copied();
-            let (index, value) = if let Some(pair) = window.and_then(pair::usual) {
-                at += pair.length;
-                (pair.index, pair.value)
-            } else {
-                let mut digits = 0;
-                at = scan_digits(text, start, &mut digits);
-                if at == start || byte(text, at) != b':' {
-                    break Err(self.no_pair(start));
-                }
-                // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
-                let index =
-                    if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
-                match scan(text, at + 1) {
-                    Ok((value, end)) => {
-                        at = end;
-                        (index, value)
+            let (index, value) =
+                if let Some(pair) = text[at..].first_chunk().and_then(|window| usual::pair(window, next)) {
+                    at += pair.length;
+                    (pair.index, pair.value)
+                } else {
+                    match byte(text, at) {
+                        b'0'..=b'9' => {}
+                        b' ' | b'\t' | b'\r' => {
+                            at += 1;
+                            continue;
+                        }
+                        b'\n' | b'#' => break Ok(()),
+                        _ => break Err(self.no_pair(start)),
                     }
-                    Err(flaw) => break Err(self.no_value(start, flaw)),
-                }
-            };
+                    let mut digits = 0;
+                    at = scan_digits(text, start, &mut digits);
+                    if byte(text, at) != b':' {
+                        break Err(self.no_pair(start));
+                    }
+                    // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
+                    let index =
+                        if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
+                    match scan(text, at + 1) {
+                        Ok((value, end)) => {
+                            at = end;
+                            (index, value)
+                        }
+                        Err(flaw) => break Err(self.no_value(start, flaw)),
+                    }
+                };
             if (index < self.bounds.least || index > self.bounds.largest)
                 && let Err(error) = self.unusual_index(start, index)
             {
                 break Err(error);
             }
-            ascending &= previous < Some(index);
-            previous = Some(index);
+            ascending &= index >= next || entries.len() == first;
+            next = index + 1;
             entries.push(Entry { index, value });
         };
         self.chunk.entries = entries;

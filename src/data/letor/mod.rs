@@ -32,9 +32,9 @@
 mod collect;
 mod layout;
 mod line;
-mod pair;
 mod render;
 pub mod sizes;
+mod usual;
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ use self::collect::{Collected, Collector};
 use self::layout::rearrange;
 use self::line::Chunk;
 use super::input::Input;
-use super::sink::Sink;
+use super::sink::{Discard, Sink};
 use super::store::Writer;
 use super::{Absent, Dataset, initial};
 use crate::{Error, Result};
@@ -166,6 +166,28 @@ pub fn import(
     writer.finish(&data)
 }
 
+/// How much a text holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Queries.
+    pub queries: usize,
+    /// Documents.
+    pub documents: u64,
+    /// Columns of a row of features.
+    pub features: u32,
+}
+
+/// Reads text files as [`import`] does, with the same warnings and errors, and keeps nothing of them but how much
+/// they hold.
+pub fn check(inputs: &[PathBuf], options: &LetorOptions, progress: Progress) -> Result<Counts> {
+    let (collected, Discard) = collect(inputs, options, Discard, progress)?;
+    Ok(Counts {
+        queries: collected.query_ids.len(),
+        documents: *collected.offsets.last().expect("never empty"),
+        features: collected.columns.count,
+    })
+}
+
 /// Writes the spooled rows in their final order and layout.
 fn arrange(
     sink: &mut impl Sink,
@@ -198,7 +220,7 @@ fn collect<S: Sink>(
     sink: S,
     progress: Progress,
 ) -> Result<(Collected, S)> {
-    check(inputs, options)?;
+    refuse_bad_options(inputs, options)?;
     let sizes = options.query_sizes.iter().map(|path| sizes::read(path)).collect::<Result<Vec<_>>>()?;
     let chunks_at_once = 4 * rayon::current_num_threads();
     let mut collector = Collector::new(options, sink);
@@ -246,7 +268,7 @@ fn collect<S: Sink>(
     collector.finish(sizes, bytes_before)
 }
 
-fn check(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> {
+fn refuse_bad_options(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> {
     if inputs.is_empty() {
         return Err(Error::config("no input file"));
     }
