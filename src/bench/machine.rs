@@ -26,9 +26,15 @@ pub fn peak_rss() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
-/// Makes [`peak_rss`] begin anew from what the process holds now. Where the system cannot, the peak stays that of the
+/// Makes [`peak_rss`] begin anew from what the process needs now. Where the system cannot, the peak stays that of the
 /// whole process, which is no less.
 pub fn restart_peak_rss() {
+    // What was freed before may still be the process's, and would be counted.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call takes nothing but the padding to leave, and gives only free memory back.
+    unsafe {
+        libc::malloc_trim(0);
+    }
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::report::Report;
+use super::report::{Measured, Report};
 use super::{allocations, machine};
 use crate::config::{Input, ModelConfig};
 use crate::data::batch::Batch;
@@ -94,6 +94,11 @@ impl Plan {
     /// Where the plan contradicts itself or the machine has not the memory for it, before anything is computed;
     /// where a loss or gradient stops being finite.
     pub fn run(&self) -> Result<Report> {
+        Ok(Report::new(self, self.measure()?))
+    }
+
+    /// What [`run`](Self::run) reports on.
+    pub(super) fn measure(&self) -> Result<Measured> {
         for (name, value) in [("steps", self.steps), ("warmup", self.warmup), ("sets", self.sizes.len())] {
             if value == 0 {
                 return Err(Error::config(format!("{name} is 0: it must be at least 1")));
@@ -110,13 +115,11 @@ impl Plan {
         machine::restart_peak_rss();
         let batch = self.batch();
         let parameters = model.layout().init(self.seed);
-        let (mut seconds, allocations) = match self.mode {
+        let (seconds, allocations_per_step) = match self.mode {
             Mode::Train => self.train(model, parameters, &batch)?,
             Mode::Infer => self.infer(&model, &parameters, &batch)?,
         };
-        let peak_rss_bytes = machine::peak_rss();
-        seconds.sort_unstable_by(f64::total_cmp);
-        Ok(Report::new(self, &seconds, allocations, peak_rss_bytes))
+        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss() })
     }
 
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {

@@ -9,6 +9,25 @@ use super::plan::{Mode, Plan};
 use crate::config::Encoder;
 use crate::ops::simd::level;
 
+/// What was found of a [`Plan`] before anything is computed from it.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// Seconds of each timed step, at least one.
+    pub seconds: Vec<f64>,
+    pub allocations_per_step: Option<f64>,
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl Measured {
+    /// Adds what was found of the same plan at another time.
+    pub fn add(&mut self, other: Measured) {
+        self.seconds.extend(other.seconds);
+        let larger = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
+        self.allocations_per_step = larger(self.allocations_per_step, other.allocations_per_step);
+        self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
+    }
+}
+
 /// The figures of one [`Plan`]. As JSON its keys are these names, in this order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -49,15 +68,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The figures of `plan`, given the `seconds` of its steps, ascending and at least one, and what else was found.
-    pub(super) fn new(
-        plan: &Plan,
-        seconds: &[f64],
-        allocations_per_step: Option<f64>,
-        peak_rss_bytes: Option<u64>,
-    ) -> Self {
+    /// The figures of `plan`.
+    pub(super) fn new(plan: &Plan, measured: Measured) -> Self {
+        let Measured { mut seconds, allocations_per_step, peak_rss_bytes } = measured;
+        seconds.sort_unstable_by(f64::total_cmp);
         let docs: usize = plan.sizes.iter().sum();
-        let median_s = median(seconds);
+        let median_s = median(&seconds);
         let gflops = plan.flops() / median_s / 1e9;
         Report {
             docs,
@@ -73,7 +89,7 @@ impl Report {
             mode: plan.mode,
             encoder: plan.config.encoder,
             sets: plan.sizes.len(),
-            steps: plan.steps,
+            steps: seconds.len(),
             threads: rayon::current_num_threads(),
             cpu: machine::cpu_name(),
             isa: level().name(),

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::chart::{Chart, Line};
 use super::plan::{Mode, Plan};
-use super::report::Report;
-use crate::Result;
+use super::report::{Measured, Report};
 use crate::config::Encoder;
+use crate::{Error, Result};
 
 /// Documents of a set along [`Sweep::Sizes`].
 const SIZES: [usize; 10] = [10, 20, 40, 80, 120, 200, 360, 500, 1000, 2000];
@@ -90,39 +90,62 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Measures along `sweep`, both encoders in turn at each place; `progress` is told each report. `peak` measures what
-    /// a large product of matrices reaches, in 10⁹ operations a second, or says `None`; it is asked before and after.
+    /// Measures along `sweep`, both encoders, all places `rounds` times one after the other, so that what else the
+    /// machine does meanwhile hits all alike; the steps of all rounds count together. `progress` is told what is
+    /// known of a place after each of its rounds. `peak` measures what a large product of matrices reaches, in 10⁹
+    /// operations a second, or says `None`; it is asked before each round and at the end, and the largest counts.
     ///
     /// # Errors
-    /// As [`Plan::run`].
+    /// As [`Plan::run`], and where `rounds` is 0.
     pub fn measure(
         sweep: Sweep,
         base: &Plan,
+        rounds: usize,
         peak: impl Fn() -> Option<f64>,
         mut progress: impl FnMut(usize, &Report),
     ) -> Result<Self> {
-        let before = peak();
-        let mut points = Vec::new();
-        for (at, mut plan) in sweep.plans(base) {
-            for encoder in [Encoder::Msab, Encoder::Imsab] {
-                plan.config.encoder = encoder;
-                let report = plan.run()?;
-                progress(at, &report);
-                points.push(Point { at, report });
+        if rounds == 0 {
+            return Err(Error::config("rounds is 0: it must be at least 1"));
+        }
+        let plans = sweep.plans(base);
+        let plans: Vec<(usize, Plan)> = [Encoder::Msab, Encoder::Imsab]
+            .into_iter()
+            .flat_map(|encoder| {
+                plans.iter().cloned().map(move |(at, mut plan)| {
+                    plan.config.encoder = encoder;
+                    (at, plan)
+                })
+            })
+            .collect();
+        let mut found: Vec<Option<Measured>> = vec![None; plans.len()];
+        let mut best_peak = None;
+        for _ in 0..rounds {
+            best_peak = larger(best_peak, peak());
+            for ((at, plan), found) in plans.iter().zip(&mut found) {
+                let measured = plan.measure()?;
+                match found {
+                    Some(found) => found.add(measured),
+                    None => *found = Some(measured),
+                }
+                progress(*at, &Report::new(plan, found.clone().expect("just measured")));
             }
         }
-        let peak = [before, peak()].into_iter().flatten().reduce(f64::max);
-        let mut points: Vec<Point> = points
-            .into_iter()
-            .map(|Point { at, report }| Point { at, report: report.with_peak(peak) })
-            .collect();
-        points.sort_by_key(|point| point.report.encoder == Encoder::Imsab);
-        Ok(Growth { sweep, mode: base.mode, points })
+        best_peak = larger(best_peak, peak());
+        let points = plans.iter().zip(found).map(|((at, plan), found)| Point {
+            at: *at,
+            report: Report::new(plan, found.expect("at least one round")).with_peak(best_peak),
+        });
+        Ok(Growth { sweep, mode: base.mode, points: points.collect() })
     }
 
     /// Documents a second along the axis.
     pub fn speed(&self) -> Chart {
         self.chart("Documents a second", |report| Some(report.docs_per_s))
+    }
+
+    /// 10⁹ operations a second along the axis, of those that [`flops`](crate::model::flops) counts.
+    pub fn rate(&self) -> Chart {
+        self.chart("GFLOP/s", |report| Some(report.gflops))
     }
 
     /// The most memory of the process along the axis, in MiB.
@@ -178,6 +201,10 @@ impl Growth {
     }
 }
 
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    [a, b].into_iter().flatten().reduce(f64::max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,9 +240,19 @@ mod tests {
 
     #[test]
     fn growth_is_measured_drawn_and_told() {
-        let mut told = 0;
-        let growth = Growth::measure(Sweep::Blocks, &base(), || Some(10.0), |_, _| told += 1).unwrap();
-        assert_eq!((growth.points.len(), told), (2 * BLOCKS.len(), 2 * BLOCKS.len()));
+        let mut told = Vec::new();
+        let peaks = std::cell::Cell::new(0.0);
+        let peak = || {
+            peaks.set(peaks.get() + 1.0);
+            Some(10.0 / peaks.get())
+        };
+        let growth =
+            Growth::measure(Sweep::Blocks, &base(), 2, peak, |_, report| told.push(report.steps)).unwrap();
+        assert_eq!(growth.points.len(), 2 * BLOCKS.len());
+        assert_eq!(told, [[1; 2 * BLOCKS.len()], [2; 2 * BLOCKS.len()]].concat());
+        assert!(growth.points.iter().all(|point| point.report.peak_gflops == Some(10.0)));
+        assert_eq!(peaks.get(), 3.0);
+        assert!(Growth::measure(Sweep::Blocks, &base(), 0, || None, |_, _| ()).is_err());
         let speed = growth.speed();
         assert_eq!((&speed.lines[0].name[..], &speed.lines[1].name[..]), ("msab", "imsab"));
         assert!(speed.lines.iter().all(|line| line.points.iter().map(|p| p.0).eq(BLOCKS.map(|b| b as f64))));

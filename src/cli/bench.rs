@@ -91,7 +91,10 @@ pub struct Args {
         help_heading = "Measuring"
     )]
     sweep: Option<Sweep>,
-    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -memory.svg
+    /// How often a sweep goes along all places; the steps of all rounds count together
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "sweep", help_heading = "Measuring")]
+    rounds: u32,
+    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -rate.svg, -memory.svg
     #[arg(short, long, value_name = "DIR", requires = "sweep", help_heading = "Measuring")]
     output: Option<PathBuf>,
 
@@ -119,7 +122,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     peak::check_memory(args.peak_side as usize)?;
     let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
-        return grow(sweep, &plan, measure_peak, folder);
+        return grow(sweep, &plan, args.rounds as usize, measure_peak, folder);
     }
     // Before and after: what else the machine does meanwhile would make a single figure too low.
     let before = measure_peak();
@@ -157,12 +160,13 @@ fn refuse_what_a_sweep_decides(args: &Args) -> anyhow::Result<()> {
 fn grow(
     sweep: Sweep,
     plan: &Plan,
+    rounds: usize,
     measure_peak: impl Fn() -> Option<f64>,
     folder: &Path,
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    let growth = Growth::measure(sweep, plan, measure_peak, |at, report| {
+    let growth = Growth::measure(sweep, plan, rounds, measure_peak, |at, report| {
         tell!("{} {at}: {} documents a second", report.encoder_name(), report.docs_per_s.round());
     })?;
     let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
@@ -171,6 +175,7 @@ fn grow(
         (".json", json),
         (".md", growth.markdown()),
         ("-speed.svg", growth.speed().svg()?),
+        ("-rate.svg", growth.rate().svg()?),
         ("-memory.svg", growth.memory().svg()?),
     ] {
         write_atomically(&folder.join(format!("{stem}{end}")), |out| out.write_all(text.as_bytes()))?;

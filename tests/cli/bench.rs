@@ -85,16 +85,16 @@ fn sizes_come_from_numbers_names_and_files() {
 #[test]
 fn growth_is_written_as_data_tables_and_pictures() {
     let folder = Folder::new();
-    let (out, err) =
-        folder.ok_with_stderr(&quick("infer --sweep documents --sizes 2 --sets 1 -o results/here"));
-    assert!(out.is_empty() && err.lines().count() == 10, "{err}");
+    let (out, err) = folder
+        .ok_with_stderr(&quick("infer --sweep documents --sizes 2 --sets 1 --rounds 2 -o results/here"));
+    assert!(out.is_empty() && err.lines().count() == 20, "{err}");
     let growth: Value = serde_json::from_str(&folder.text("results/here/infer-documents.json")).unwrap();
     let places: Vec<u64> =
         growth["points"].as_array().unwrap().iter().map(|point| point["at"].as_u64().unwrap()).collect();
     assert_eq!(places, [2, 4, 8, 16, 32, 2, 4, 8, 16, 32]);
     assert!(growth["points"][9]["report"]["share"].as_f64().unwrap() > 0.0);
     contains(&folder.text("results/here/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
-    for picture in ["speed", "memory"] {
+    for picture in ["speed", "rate", "memory"] {
         let svg = folder.text(&format!("results/here/infer-documents-{picture}.svg"));
         contains(&svg, &["<svg", "Documents of a batch", "imsab"]);
     }
