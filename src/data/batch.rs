@@ -209,10 +209,7 @@ impl<'a> Batcher<'a> {
 
     /// Every document draws from a sequence of its own.
     fn disturb(&self, batch: &mut Batch, shuffle: Shuffle) {
-        let first_within_set = match self.normalize.within_set {
-            WithinSet::None => self.input_size,
-            WithinSet::ZScore | WithinSet::Rank => self.input_size - self.num_features,
-        };
+        let first_within_set = self.input_size - self.normalize.within_set.num_columns(self.num_features);
         batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each(|(features, &row)| {
             let (values, within_set) = features.split_at_mut(first_within_set);
             let rng = shuffle.rng(Stream::Augment, row);

@@ -7,7 +7,7 @@
 //! The kind `quantile` reads a broken line from values to normal scores instead ([`Knots`]).
 //!
 //! Where asked for, a 0/1 column "missing" follows the F columns for each feature that training data misses
-//! at least once, and after these another F columns compare the documents of a set ([`WithinSet`]). Columns are
+//! at least once, and after these columns that compare the documents of a set ([`WithinSet`]). Columns are
 //! never dropped: one without spread gets scale 0, hence 0 for every known value.
 
 use rayon::prelude::*;
@@ -262,18 +262,14 @@ impl Normalize {
         }
     }
 
-    /// Number of columns after normalisation: `num_features`, one for each indicator, and `num_features` that
-    /// compare within the set.
+    /// Number of columns after normalisation: `num_features`, one for each indicator, and those that compare
+    /// within the set.
     pub fn output_width(&self, num_features: usize) -> usize {
-        num_features + self.num_indicators() + self.num_within_set(num_features)
+        num_features + self.num_indicators() + self.within_set.num_columns(num_features)
     }
 
     fn num_indicators(&self) -> usize {
         self.indicators.iter().filter(|&&flag| flag).count()
-    }
-
-    fn num_within_set(&self, num_features: usize) -> usize {
-        if self.within_set.is_none() { 0 } else { num_features }
     }
 
     /// Fills the columns that compare the documents of one set, `rows` `[n, output_width]`, all of which

@@ -55,7 +55,8 @@ ORDINAL_CHOICES = {
 
 NORMALIZE_KINDS = ("none", "minmax", "zscore", "log1p-minmax", "log1p-zscore", "quantile")
 
-WITHIN_SET_KINDS = ("none", "zscore", "rank")
+# columns for each feature
+WITHIN_SET_KINDS = {"none": 0, "zscore": 1, "rank": 1, "both": 2}
 
 
 def complete_config(config: dict) -> dict:
@@ -78,8 +79,8 @@ def complete_config(config: dict) -> dict:
 def input_width(config: dict) -> int:
     """F_in: raw features, one column for each missing-value indicator, columns within the set."""
     settings, num_features = config["normalize"], config["num_features"]
-    within_set = num_features if settings.get("within_set", "none") != "none" else 0
-    return num_features + sum(settings.get("indicators") or []) + within_set
+    within_set = WITHIN_SET_KINDS[settings.get("within_set", "none")]
+    return num_features + sum(settings.get("indicators") or []) + within_set * num_features
 
 
 def _fill(name: str, given: dict, defaults: dict, choices: dict) -> dict:
@@ -106,7 +107,7 @@ def _check_normalize(normalize: dict, num_features: int) -> None:
     within_set = normalize.get("within_set", "none")
     if within_set not in WITHIN_SET_KINDS:
         raise ValueError(
-            f"normalize: within_set is {within_set!r}, expected one of {WITHIN_SET_KINDS}"
+            f"normalize: within_set is {within_set!r}, expected one of {tuple(WITHIN_SET_KINDS)}"
         )
     needed = {"none": (), "quantile": ("knots",)}.get(kind, ("center", "scale"))
     for key in ("center", "scale", "knots", "fill", "indicators"):

@@ -105,7 +105,7 @@ QUANTILE_RANK = {
     "fill": [-1.5, 0.0, 0.0, 2.0, 0.0],
     "within_set": "rank",
 }
-ZSCORE_WITHIN_SET = {**LOG1P_ZSCORE, "fill": [0.0, -3.0, 3.0, 0.5, 0.0], "within_set": "zscore"}
+WITHIN_SET = {**LOG1P_ZSCORE, "fill": [0.0, -3.0, 3.0, 0.5, 0.0], "within_set": "both"}
 
 CASES = {
     "msab_linear": {"encoder": "msab", "hidden_size": 16, "num_heads": 4, "ffn_size": 24},
@@ -134,7 +134,7 @@ CASES = {
         "normalize": LOG1P_ZSCORE,
     },
     "msab_quantile_rank": {"encoder": "msab", "normalize": QUANTILE_RANK},
-    "imsab_zscore_within_set": {"encoder": "imsab", "normalize": ZSCORE_WITHIN_SET},
+    "imsab_within_set": {"encoder": "imsab", "normalize": WITHIN_SET},
 }
 
 # losses of which the models' gradients are exported; of the others only those by the scores

@@ -32,7 +32,8 @@ def normalize(raw: np.ndarray, settings: dict, offsets: list[int] | None = None)
     if within_set != "none":
         # what the model compares are the float32 features
         sets = _split(values.astype(np.float32).astype(np.float64), offsets)
-        columns.append(np.vstack([WITHIN_SET[within_set](rows) for rows in sets]))
+        for compare in WITHIN_SET[within_set]:
+            columns.append(np.vstack([compare(rows) for rows in sets]))
     return np.hstack(columns)
 
 
@@ -60,4 +61,4 @@ def _mid_ranks(rows: np.ndarray) -> np.ndarray:
     return 2.0 * (below + 0.5 * equal) / len(rows) - 1.0
 
 
-WITHIN_SET = {"zscore": _z_scores, "rank": _mid_ranks}
+WITHIN_SET = {"zscore": [_z_scores], "rank": [_mid_ranks], "both": [_z_scores, _mid_ranks]}

@@ -301,6 +301,10 @@ class Normalization(unittest.TestCase):
         np.testing.assert_array_equal(normalize(raw, settings, [0, 4, 5]), expected)
         actual = normalize(raw, {"kind": "none", "within_set": "rank"}, [0, 4, 5])
         np.testing.assert_array_equal(actual[:, 1], [0.5, -0.5, -0.5, 0.5, 0.0])
+        both = normalize(np.hstack([raw, -raw]), {"kind": "none", "within_set": "both"}, [0, 4, 5])
+        np.testing.assert_array_equal(both[:, 2], [row[1] for row in expected])
+        np.testing.assert_array_equal(both[:, 4], actual[:, 1])
+        np.testing.assert_array_equal(both[:, [3, 5]], -both[:, [2, 4]])
 
 
 class Config(unittest.TestCase):

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A column appended for each feature, computed from its normalised column (missing values at their fill) over all
+/// Columns appended for each feature, computed from its normalised column (missing values at their fill) over all
 /// documents of the set that the model sees. Permuting the documents permutes the values, ties are equal, and a
 /// feature that is the same in the whole set becomes 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -17,6 +17,15 @@ pub enum WithinSet {
     ZScore,
     /// The middle of the places that equal values take in ascending order, scaled to (−1, 1).
     Rank,
+    /// The standardised values of all features, then the ranks of all.
+    Both,
+}
+
+/// What one column holds of a feature.
+#[derive(Clone, Copy)]
+enum Comparison {
+    ZScore,
+    Rank,
 }
 
 impl WithinSet {
@@ -24,23 +33,37 @@ impl WithinSet {
         *self == WithinSet::None
     }
 
-    /// Fills the last `num_features` columns of `rows` `[n, width]`, one set, from the first `num_features`.
+    /// Number of columns for `num_features` features.
+    pub fn num_columns(self, num_features: usize) -> usize {
+        self.comparisons().len() * num_features
+    }
+
+    fn comparisons(self) -> &'static [Comparison] {
+        match self {
+            WithinSet::None => &[],
+            WithinSet::ZScore => &[Comparison::ZScore],
+            WithinSet::Rank => &[Comparison::Rank],
+            WithinSet::Both => &[Comparison::ZScore, Comparison::Rank],
+        }
+    }
+
+    /// Fills the last columns of `rows` `[n, width]`, one set, from the first `num_features`.
     pub(super) fn fill(self, rows: &mut [f32], width: usize, num_features: usize) {
-        let first = width - num_features;
-        let n = rows.len() / width;
-        let mut column = vec![0.0; n];
+        let first = width - self.num_columns(num_features);
+        let mut column = vec![0.0; rows.len() / width];
         let mut order = Vec::new();
-        for feature in 0..num_features {
-            for (value, row) in column.iter_mut().zip(rows.chunks_exact(width)) {
-                *value = row[feature];
-            }
-            match self {
-                WithinSet::None => return,
-                WithinSet::ZScore => z_scores(&mut column),
-                WithinSet::Rank => mid_ranks(&mut column, &mut order),
-            }
-            for (value, row) in column.iter().zip(rows.chunks_exact_mut(width)) {
-                row[first + feature] = *value;
+        for (number, comparison) in self.comparisons().iter().enumerate() {
+            for feature in 0..num_features {
+                for (value, row) in column.iter_mut().zip(rows.chunks_exact(width)) {
+                    *value = row[feature];
+                }
+                match comparison {
+                    Comparison::ZScore => z_scores(&mut column),
+                    Comparison::Rank => mid_ranks(&mut column, &mut order),
+                }
+                for (value, row) in column.iter().zip(rows.chunks_exact_mut(width)) {
+                    row[first + number * num_features + feature] = *value;
+                }
             }
         }
     }
@@ -97,6 +120,23 @@ mod tests {
                 kind.fill(&mut set, 3, 1);
                 assert!(last(&set).iter().all(|&v| v == 0.0), "{kind:?}");
             }
+        }
+    }
+
+    #[test]
+    fn both_kinds_stand_side_by_side() {
+        // Two features, an indicator, two columns of each kind.
+        let (features, n) = ([[3.0, 5.0], [1.0, 9.0], [1.0, 9.0], [4.0, 0.0]], 4);
+        let alone = KINDS.map(|kind| {
+            let mut rows = features.map(|row| [row[0], row[1], 1.0, 9.0, 9.0]).concat();
+            kind.fill(&mut rows, 5, 2);
+            rows
+        });
+        let mut both = features.map(|row| [row[0], row[1], 1.0, 9.0, 9.0, 9.0, 9.0]).concat();
+        WithinSet::Both.fill(&mut both, 7, 2);
+        for document in 0..n {
+            assert_eq!(both[7 * document..][..5], alone[0][5 * document..][..5]);
+            assert_eq!(both[7 * document + 5..][..2], alone[1][5 * document + 3..][..2]);
         }
     }
 
