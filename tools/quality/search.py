@@ -3,7 +3,7 @@
     python3 tools/quality/search.py PART... --out docs/quality/NAME.tsv --work DIR [--only WORD]
 
 runs `setrank crossval --validation-only` for every line of configurations.txt that the table does
-not have yet. No model is evaluated on a part that its fold tests on. What was tried and lost stays in the table.
+not have yet; a line of one set alone is skipped for tables of other names. No model is evaluated on a part that its fold tests on. What was tried and lost stays in the table.
 """
 
 import argparse
@@ -16,14 +16,19 @@ CONFIGURATIONS = Path(__file__).with_name("configurations.txt")
 COLUMNS = ("name", "ndcg@10", "std_error", "seed_deviation", "ensemble", "seconds", "flags")
 
 
-def read_configurations(path: Path) -> dict[str, str]:
-    """The flags of each name; a line is `name: flags`, `#` begins a comment."""
+def read_configurations(path: Path, data: str) -> dict[str, str]:
+    """The flags of each name that is for the set `data`.
+
+    A line is `name: flags`, or `name @set: flags` where it is for one set only; `#` begins a comment.
+    """
     configurations = {}
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
         if line:
-            name, _, flags = line.partition(":")
-            configurations[name.strip()] = flags.strip()
+            head, _, flags = line.partition(":")
+            name, _, only = (part.strip() for part in head.partition("@"))
+            if only in ("", data):
+                configurations[name] = flags.strip()
     return configurations
 
 
@@ -65,7 +70,7 @@ def main() -> None:
     if not args.out.exists():
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text("\t".join(COLUMNS) + "\n")
-    for name, flags in read_configurations(CONFIGURATIONS).items():
+    for name, flags in read_configurations(CONFIGURATIONS, args.out.stem).items():
         if args.only not in name or f"{name}: {flags}" in finished(args.out):
             continue
         figures = measure(args.setrank, args.parts, args.work / name, flags, args.common)
