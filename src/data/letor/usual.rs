@@ -32,9 +32,6 @@ const INDICES: [u64; 1024] = {
     texts
 };
 
-/// A text that no pair begins with.
-const NO_INDEX: u64 = b':' as u64 | 1 << 56;
-
 /// 1, 0.1, … for as many decimals as a value may have.
 const NEGATIVE_POWERS: [f64; 9] = [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 
@@ -50,12 +47,10 @@ pub struct Pair {
 #[inline(always)]
 pub fn pair(window: &[u8; PAIR], expected: u32) -> Option<Pair> {
     let begin = u64::from_le_bytes(*window.first_chunk().expect("a window has more"));
-    let text = INDICES.get(expected as usize).copied().unwrap_or(NO_INDEX);
-    let mut length = (text >> 56) as usize;
-    let mut index = expected;
-    if (begin ^ text) << (64 - 8 * length) != 0 {
-        (index, length) = other_index(begin)?;
-    }
+    let (index, length) = match INDICES.get(expected as usize) {
+        Some(text) if (begin ^ text) << (64 - 8 * (text >> 56)) == 0 => (expected, (text >> 56) as usize),
+        _ => other_index(begin)?,
+    };
     let (value, taken) = value(window[length.min(8)..].first_chunk().expect("no index has more bytes"))?;
     Some(Pair { index, value, length: length + taken })
 }
@@ -238,7 +233,9 @@ mod tests {
         }
         assert_eq!(read("007:1", 7), Some((7, 1.0, 6)));
         for text in [":1", "12345678:1", "x:1", ""] {
-            assert_eq!(read(text, 1), None, "{text}");
+            for expected in [0, 1, 1024, u32::MAX] {
+                assert_eq!(read(text, expected), None, "{text}, {expected}");
+            }
         }
     }
 
