@@ -290,6 +290,8 @@ fn what_is_no_pair_is_an_error() {
         ("1 qid:1 1:1\n1 qid:1 3\n", 2, "3"),
         ("1 qid:1 1:1\n\n# c\n0 qid:1 4:\n", 4, "4:"),
         ("1 qid:1 :1\n", 1, ":1"),
+        ("1 qid:1 1023:5 :7 1030:12345678 1031:12345678\n", 1, ":7"),
+        ("1 qid:1 1023:5 1024:1 :7 1030:12345678 1031:12345678\n", 1, ":7"),
         ("1 qid:1 a:1\n", 1, "a:1"),
         ("1 qid:1 -1:1\n", 1, "-1:1"),
         ("1 qid:1 1.5:1\n", 1, "1.5:1"),
@@ -483,6 +485,10 @@ proptest! {
         let options = LetorOptions { absent, ..options() };
         let data = letor::read(&inputs, &options).unwrap();
         check(&data, &lines, absent)?;
+        let counts = letor::check(&inputs, &options, &|_| Ok(())).unwrap();
+        prop_assert_eq!(counts.queries, data.num_queries());
+        prop_assert_eq!(counts.documents, data.num_documents() as u64);
+        prop_assert_eq!(counts.features, data.columns().count);
 
         // Neither pieces, threads, compression nor the way through a store make a difference.
         let small = LetorOptions { chunk_size, ..options };

@@ -69,3 +69,19 @@ fn the_estimate_is_what_a_step_holds() {
         }
     }
 }
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn a_peak_that_begins_anew_is_without_what_was_freed() {
+    use setrank::bench::machine::{peak_rss, restart_peak_rss};
+
+    // Pieces that are too small to be mapped one by one, and a last one that keeps the heap from shrinking by itself.
+    let pieces: Vec<Vec<u8>> = (0..2048).map(|_| std::hint::black_box(vec![1; 64 << 10])).collect();
+    let last = std::hint::black_box(vec![1u8; 64 << 10]);
+    let before = peak_rss().unwrap();
+    drop(pieces);
+    restart_peak_rss();
+    let after = peak_rss().unwrap();
+    assert!(after + (64 << 20) < before, "{after} of {before}");
+    drop(last);
+}

@@ -15,6 +15,6 @@ pub mod sizes;
 pub mod sweep;
 
 pub use plan::{Mode, Plan};
-pub use report::Report;
+pub use report::{Report, largest};
 pub use sizes::SizeSource;
 pub use sweep::{Growth, Sweep};

@@ -99,6 +99,19 @@ impl Plan {
 
     /// What [`run`](Self::run) reports on.
     pub(super) fn measure(&self) -> Result<Measured> {
+        let model = self.check()?;
+        machine::restart_peak_rss();
+        let batch = self.batch();
+        let parameters = model.layout().init(self.seed);
+        let (seconds, allocations_per_step) = match self.mode {
+            Mode::Train => self.train(model, parameters, &batch)?,
+            Mode::Infer => self.infer(&model, &parameters, &batch)?,
+        };
+        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss() })
+    }
+
+    /// The model, if the plan does not contradict itself and fits the memory.
+    pub(super) fn check(&self) -> Result<SetRank> {
         for (name, value) in [("steps", self.steps), ("warmup", self.warmup), ("sets", self.sizes.len())] {
             if value == 0 {
                 return Err(Error::config(format!("{name} is 0: it must be at least 1")));
@@ -112,14 +125,7 @@ impl Plan {
         }
         let model = SetRank::new(self.config.clone())?;
         self.check_memory(machine::available_memory(), model.layout().len())?;
-        machine::restart_peak_rss();
-        let batch = self.batch();
-        let parameters = model.layout().init(self.seed);
-        let (seconds, allocations_per_step) = match self.mode {
-            Mode::Train => self.train(model, parameters, &batch)?,
-            Mode::Infer => self.infer(&model, &parameters, &batch)?,
-        };
-        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss() })
+        Ok(model)
     }
 
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {

@@ -22,8 +22,7 @@ impl Measured {
     /// Adds what was found of the same plan at another time.
     pub fn add(&mut self, other: Measured) {
         self.seconds.extend(other.seconds);
-        let larger = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
-        self.allocations_per_step = larger(self.allocations_per_step, other.allocations_per_step);
+        self.allocations_per_step = largest([self.allocations_per_step, other.allocations_per_step]);
         self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
     }
 }
@@ -49,7 +48,7 @@ pub struct Report {
     pub share: Option<f64>,
     /// The most memory that the process held while this was measured; absent where the system does not tell.
     pub peak_rss_bytes: Option<u64>,
-    /// Allocations a timed step; absent where the program does not count them.
+    /// Allocations a timed step, of several rounds the most; absent where the program does not count them.
     pub allocations_per_step: Option<f64>,
     /// What a step does.
     pub mode: Mode,
@@ -110,6 +109,11 @@ impl Report {
     }
 }
 
+/// The largest of those that were measured.
+pub fn largest(measured: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    measured.into_iter().flatten().reduce(f64::max)
+}
+
 /// Of ascending numbers, at least one.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
@@ -134,7 +138,7 @@ impl fmt::Display for Report {
             .peak_rss_bytes
             .map_or_else(unknown, |bytes| format!("{:.0} MiB at most", bytes as f64 / f64::from(1 << 20)));
         let allocations =
-            self.allocations_per_step.map_or_else(|| "not counted".to_owned(), |n| n.to_string());
+            self.allocations_per_step.map_or_else(|| "not counted".to_owned(), |n| format!("{n:.1}"));
         let rows = [
             ("model", format!("{}, {what}", self.encoder_name())),
             ("batch", format!("{} sets, {} documents", self.sets, self.docs)),
@@ -173,5 +177,18 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[1.0, 2.0]), 1.5);
         assert_eq!(median(&[1.0, 2.0, 10.0]), 2.0);
+    }
+
+    #[test]
+    fn rounds_count_together() {
+        let measured = |seconds: &[f64], allocations: f64, peak| Measured {
+            seconds: seconds.to_vec(),
+            allocations_per_step: Some(allocations),
+            peak_rss_bytes: peak,
+        };
+        let mut rounds = measured(&[4.0, 1.0], 2.0, Some(5));
+        rounds.add(measured(&[3.0], 0.5, Some(7)));
+        assert_eq!((&rounds.seconds[..], rounds.allocations_per_step), (&[4.0, 1.0, 3.0][..], Some(2.0)));
+        assert_eq!(rounds.peak_rss_bytes, Some(7));
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Line};
 use super::plan::{Mode, Plan};
-use super::report::{Measured, Report};
+use super::report::{Measured, Report, largest};
 use crate::config::Encoder;
 use crate::{Error, Result};
 
@@ -117,10 +117,12 @@ impl Growth {
                 })
             })
             .collect();
+        // What cannot be measured is told before minutes have gone by.
+        plans.iter().try_for_each(|(_, plan)| plan.check().map(|_| ()))?;
         let mut found: Vec<Option<Measured>> = vec![None; plans.len()];
         let mut best_peak = None;
         for _ in 0..rounds {
-            best_peak = larger(best_peak, peak());
+            best_peak = largest([best_peak, peak()]);
             for ((at, plan), found) in plans.iter().zip(&mut found) {
                 let measured = plan.measure()?;
                 match found {
@@ -130,7 +132,7 @@ impl Growth {
                 progress(*at, &Report::new(plan, found.clone().expect("just measured")));
             }
         }
-        best_peak = larger(best_peak, peak());
+        best_peak = largest([best_peak, peak()]);
         let points = plans.iter().zip(found).map(|((at, plan), found)| Point {
             at: *at,
             report: Report::new(plan, found.expect("at least one round")).with_peak(best_peak),
@@ -186,7 +188,7 @@ impl Growth {
             let memory = report
                 .peak_rss_bytes
                 .map_or_else(absent, |bytes| format!("{:.0}", bytes as f64 / f64::from(1 << 20)));
-            let allocations = report.allocations_per_step.map_or_else(absent, |count| count.to_string());
+            let allocations = report.allocations_per_step.map_or_else(absent, |count| format!("{count:.1}"));
             // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
@@ -199,10 +201,6 @@ impl Growth {
         }
         table
     }
-}
-
-fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    [a, b].into_iter().flatten().reduce(f64::max)
 }
 
 #[cfg(test)]
@@ -259,5 +257,12 @@ mod tests {
         let table = growth.markdown();
         assert_eq!(table.lines().count(), 2 + 2 * BLOCKS.len());
         assert!(table.contains("| msab | 12 | 5 |"), "{table}");
+    }
+
+    #[test]
+    fn a_sweep_that_will_not_fit_ends_before_it_begins() {
+        let huge = Plan { sizes: vec![1 << 20; 1 << 14], ..base() };
+        let measured = Growth::measure(Sweep::Documents, &huge, 1, || panic!("measured"), |_, _| ());
+        assert!(measured.unwrap_err().to_string().contains("GiB"));
     }
 }

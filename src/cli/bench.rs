@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, machine, peak};
+use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, largest, machine, peak};
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::files::write_atomically;
@@ -127,7 +127,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // Before and after: what else the machine does meanwhile would make a single figure too low.
     let before = measure_peak();
     let report = plan.run()?;
-    let report = report.with_peak([before, measure_peak()].into_iter().flatten().reduce(f64::max));
+    let report = report.with_peak(largest([before, measure_peak()]));
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;

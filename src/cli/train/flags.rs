@@ -151,7 +151,7 @@ pub struct Flags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indicators: Option<bool>,
-    /// Another column for each feature that tells its place in the set: its z-score or rank among the documents
+    /// More columns for each feature that tell its place in the set: its z-score or rank among the documents, or both
     /// [default: zscore]
     #[arg(long, value_name = "KIND", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]

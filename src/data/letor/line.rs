@@ -139,7 +139,7 @@ impl Bounds {
         let (least, largest) = match (options.index_base, width) {
             (IndexBase::Zero, None) => (0, MAX_INDEX),
             (_, None) => (1, MAX_INDEX),
-            (IndexBase::One, Some(width)) => (1, width),
+            (IndexBase::One, Some(width)) => (1, width.min(MAX_INDEX)),
             // Under `auto` the index that equals the width is legal in a 1-based file only: look closer.
             (IndexBase::Zero, Some(width)) => (0, width - 1),
             (IndexBase::Auto, Some(width)) => (1, width - 1),

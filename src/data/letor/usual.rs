@@ -6,14 +6,11 @@ use std::hint::select_unpredictable;
 
 use crate::data::number::{eight_digits, ends_token};
 
-/// Bytes of a value that are looked at.
-pub const VALUE: usize = 24;
+/// Bytes of a value, with the one that ends it, that are looked at.
+pub const VALUE: usize = 16;
 
 /// Bytes of a pair that are looked at.
 pub const PAIR: usize = 8 + VALUE;
-
-/// Bytes that a value and the one that ends it may have.
-const LONGEST: usize = 16;
 
 /// The texts `0:`, `1:`, … with their lengths in the highest byte.
 const INDICES: [u64; 1024] = {
@@ -83,7 +80,7 @@ pub fn value(window: &[u8; VALUE]) -> Option<(f32, usize)> {
     let dot = others & others.wrapping_neg() & dots;
     let end = (others ^ dot).trailing_zeros() as usize;
     let count = end.wrapping_sub(start + usize::from(dot != 0));
-    if end >= LONGEST || !((1..=8).contains(&count) & ends_token(window[end]) & (!null | (end == 4))) {
+    if end >= VALUE || !((1..=8).contains(&count) & ends_token(window[end]) & (!null | (end == 4))) {
         return None;
     }
     // The digits with the point taken out, the first in the lowest byte.
@@ -93,8 +90,8 @@ pub fn value(window: &[u8; VALUE]) -> Option<(f32, usize)> {
     let mantissa = eight_digits((mantissa ^ 0x3030_3030_3030_3030) << (64 - 8 * count));
     let decimals = count.saturating_sub(before_dot);
     // The product is off by less than 2^-52 of itself, and no decimal of so few digits that is not itself the middle
-    // of two f32 lies closer to one than 2^-51.6; those that are middles have one decimal and come out exact, which a
-    // test tries for all of them. So this rounds as the decimal itself would.
+    // of two f32 lies closer to one than 2^-51.6. Those that are middles are integers, which stay as they are, or have
+    // one decimal and come out exact, which a test tries for all of them. So this rounds as the decimal itself would.
     let magnitude = (mantissa as f64 * NEGATIVE_POWERS[decimals]) as f32;
     let bits = magnitude.to_bits() | u32::from(negative) << 31;
     let value = f32::from_bits(select_unpredictable(null, f32::NAN.to_bits(), bits));
@@ -131,7 +128,7 @@ fn classes(window: &[u8; VALUE]) -> Classes {
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn classes_in_plain_code(window: &[u8; VALUE]) -> Classes {
     let mask = |is: fn(&u8) -> bool| {
-        let bits = window[..LONGEST].iter().enumerate().map(|(at, byte)| u32::from(is(byte)) << at);
+        let bits = window.iter().enumerate().map(|(at, byte)| u32::from(is(byte)) << at);
         bits.fold(0, |mask, bit| mask | bit)
     };
     Classes { digits: mask(u8::is_ascii_digit), dots: mask(|&byte| byte == b'.') }
@@ -144,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::number::scan;
+    use crate::data::number::{scan, scan_digits};
 
     /// The value that `text` begins with and its length.
     fn read(text: &str) -> Option<(f32, usize)> {
@@ -241,13 +238,15 @@ mod tests {
 
     #[test]
     fn middles_of_two_floats_go_to_the_even_one() {
-        // Eight digits reach a middle only here: at half a unit between 2^23 and 10^7.
+        // With a point eight digits reach a middle only here: at half a unit between 2^23 and 10^7.
         for whole in 1 << 23..10_000_000u32 {
             let middle = f64::from(whole) + 0.5;
             assert_eq!((f64::from(10 * whole + 5) * NEGATIVE_POWERS[1]).to_bits(), middle.to_bits());
         }
         assert_eq!(read("8388608.5"), Some((8_388_608.0, 9)));
         assert_eq!(read("8388609.5"), Some((8_388_610.0, 9)));
+        assert_eq!(read("16777217"), Some((16_777_216.0, 8)));
+        assert_eq!(read("16777219"), Some((16_777_220.0, 8)));
     }
 
     proptest! {
@@ -270,12 +269,31 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_what_the_general_reader_gives(any: [u8; VALUE], used in "[0-9:. NUL-]{24}") {
+        fn any_bytes_give_what_the_general_reader_gives(any: [u8; VALUE], used in "[0-9:. NUL-]{16}") {
             for window in [any, used.as_bytes().try_into().unwrap()] {
                 let Some((number, length)) = value(&window) else { continue };
                 let (expected, end) = scan(&window, 0).expect("a number");
                 let end = end + usize::from(window[end] == b' ');
                 prop_assert_eq!((number.to_bits(), length), (expected.to_bits(), end));
+            }
+        }
+
+        #[test]
+        fn any_pair_is_what_the_general_reader_gives(
+            text in "[0-9:]{0,3}:[0-9:. NUL-]{0,24}|[0-9]{1,9}:-?[0-9.]{1,9} [0-9]:",
+            expected in prop_oneof![0u32..12, 1020u32..1030, any::<u32>()],
+        ) {
+            let mut window = [b' '; PAIR];
+            window[..text.len().min(PAIR)].copy_from_slice(&text.as_bytes()[..text.len().min(PAIR)]);
+            let mut digits = 0;
+            let colon = scan_digits(&window, 0, &mut digits);
+            let right = colon > 0 && window[colon] == b':';
+            if let Some(pair) = pair(&window, expected) {
+                prop_assert!(right, "{:?}", text);
+                let (value, end) = scan(&window, colon + 1).expect("a number");
+                let end = end + usize::from(window.get(end) == Some(&b' '));
+                prop_assert_eq!((u64::from(pair.index), pair.length), (digits, end));
+                prop_assert_eq!(pair.value.to_bits(), value.to_bits());
             }
         }
 
