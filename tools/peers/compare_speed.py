@@ -64,12 +64,12 @@ def setrank(binary: Path, arguments: list[str]) -> str:
     ).stdout
 
 
-def ours(options: Options, mode: str, encoder: str, sizes: Path, peak: bool) -> dict:
-    """One run of `setrank bench`."""
+def ours(options: Options, mode: str, encoder: str, sizes: Path) -> dict:
+    """One run of `setrank bench`, with its peak."""
     arguments = ["bench", mode, "--encoder", encoder, "--sizes-file", str(sizes), "--json"]
     for flag in ("features", "threads", "steps", "warmup"):
         arguments += [f"--{flag}", str(getattr(options, flag))]
-    arguments += ["--peak-side", str(options.peak_side if peak else 0)]
+    arguments += ["--peak-side", str(options.peak_side)]
     return json.loads(setrank(options.setrank, arguments))
 
 
@@ -83,17 +83,16 @@ def compare(options: Options, mode: str, encoder: str, batch: str, sizes: Path) 
         raise RuntimeError(f"no variant of PyTorch works for {mode} {encoder} {batch}")
     variant = best_variant(summaries)
     our_rounds, their_rounds = [], []
-    for number in range(options.rounds):
+    for _ in range(options.rounds):
         time.sleep(REST_S)
-        last = number == options.rounds - 1
-        our_rounds.append(ours(options, mode, encoder, sizes, peak=last))
+        our_rounds.append(ours(options, mode, encoder, sizes))
         seconds = time_steps(fastest[variant], options.steps, warmup=1)
         their_rounds.append(summarize(seconds, sum(cell.sizes)))
     rate = {
         name: statistics.median(entry["docs_per_s"] for entry in entries)
         for name, entries in (("ours", our_rounds), ("theirs", their_rounds))
     }
-    flops_per_doc, peak = our_rounds[0]["flops_per_doc"], our_rounds[-1]["peak_gflops"]
+    flops_per_doc = our_rounds[0]["flops_per_doc"]
     return {
         "mode": mode,
         "encoder": encoder,
@@ -104,8 +103,8 @@ def compare(options: Options, mode: str, encoder: str, batch: str, sizes: Path) 
         "variant": variant,
         "ratio": rate["ours"] / rate["theirs"],
         "flops_per_doc": flops_per_doc,
-        "our_peak_gflops": peak,
-        "our_share": rate["ours"] * flops_per_doc / 1e9 / peak,
+        # of the peak in the same process, moments before and after
+        "our_share": statistics.median(entry["share"] for entry in our_rounds),
         "their_gflops": rate["theirs"] * flops_per_doc / 1e9,
         "variants": {name: summary["docs_per_s"] for name, summary in summaries.items()},
         "our_rounds": our_rounds,

@@ -38,7 +38,7 @@ def parts(folder: Path) -> list[str]:
 def crossval(args: argparse.Namespace, preset: str, encoder: str, folds: str | None) -> dict:
     """The report of `setrank crossval`, which skips what its folder has."""
     _, seeds, _, flags = PRESETS[preset]
-    whole = "-full" if args.full and preset != "default" else ""
+    whole = "-full" if args.full and flags else ""
     folder = args.out / args.folder.name / f"{preset}-{encoder}{whole}"
     command = [args.setrank, "crossval", *parts(args.folder), "-o", str(folder), "--json"]
     command += ["--preset", preset, "--encoder", encoder, "--metrics", ",".join(METRICS)]

@@ -3,13 +3,15 @@
     python3 tools/quality/search.py PART... --out docs/quality/NAME.tsv --work DIR [--only WORD]
 
 runs `setrank crossval --validation-only` for every line of configurations.txt that the table does
-not have yet; a line of one set alone is skipped for tables of other names. No model is evaluated on a part that its fold tests on. What was tried and lost stays in the table.
+not have yet; a line of one set alone is skipped for tables of other names. No model is evaluated on
+a part that its fold tests on. What was tried and lost stays in the table.
 """
 
 import argparse
 import json
 import shlex
 import subprocess
+import zlib
 from pathlib import Path
 
 CONFIGURATIONS = Path(__file__).with_name("configurations.txt")
@@ -73,7 +75,9 @@ def main() -> None:
     for name, flags in read_configurations(CONFIGURATIONS, args.out.stem).items():
         if args.only not in name or f"{name}: {flags}" in finished(args.out):
             continue
-        figures = measure(args.setrank, args.parts, args.work / name, flags, args.common)
+        # a folder of crossval is of one configuration
+        folder = args.work / f"{name}-{zlib.crc32(f'{flags} {args.common}'.encode()):08x}"
+        figures = measure(args.setrank, args.parts, folder, flags, args.common)
         with args.out.open("a") as table:
             table.write("\t".join([name, *figures, flags]) + "\n")
         print(name, *figures, flush=True)

@@ -139,9 +139,15 @@ class Search(InFolder):
     def test_other_flags_are_another_run(self):
         out = self.search("agg", "--only", "z")
         out.write_text(out.read_text().replace("zscore", "rank"))
-        self.commands.clear()
         self.search("agg", "--only", "z")
-        self.assertEqual(len(self.commands), 1)
+        folders = [command[command.index("-o") + 1] for command in self.commands]
+        self.assertEqual(len(folders), 2)
+        self.assertEqual(folders[0], folders[1])  # the flags of the file are the same again
+        self.search("agg", "--only", "z", "--common", "--seeds 3")
+        self.assertEqual(len(self.commands), 2)
+        out.unlink()
+        self.search("agg", "--only", "z", "--common", "--seeds 3")
+        self.assertNotEqual(self.commands[2][self.commands[2].index("-o") + 1], folders[0])
 
 
 if __name__ == "__main__":
