@@ -310,7 +310,7 @@ impl TrainConfig {
             // Chosen by measurement on validation folds: docs/quality.md.
             Preset::Default => TrainConfig {
                 fill: Fill::Worst,
-                within_set: WithinSet::ZScore,
+                within_set: WithinSet::Both,
                 feature_dropout: 0.2,
                 loss: Loss::LambdaLoss,
                 lr: 1e-3,

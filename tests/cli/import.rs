@@ -315,8 +315,15 @@ fn check_reads_without_writing() {
     contains(&String::from_utf8_lossy(&output.stderr), &["twice.txt:1", "query 1 ends at twice.txt:1"]);
     folder.file("wrong.txt", "1 qid:1 3:1\n0 qid:2 1:x\n");
     contains(&folder.fails("import --check wrong.txt"), &["wrong.txt:2", "1:x"]);
-    contains(&folder.fails("import data.txt"), &["--output"]);
-    contains(&folder.fails("import --check data.txt -o data.sets"), &["--output", "cannot be used with"]);
+    for (arguments, part) in [
+        ("import data.txt", "--output"),
+        ("import --check data.txt -o data.sets", "cannot be used with"),
+        ("import --check data.txt --init data.txt", "cannot be used with"),
+    ] {
+        let output = folder.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        contains(&String::from_utf8(output.stderr).unwrap(), &[part]);
+    }
     folder.ok("import data.txt -o data.sets");
     contains(&folder.fails("import --check data.sets"), &["checked whenever it is opened"]);
 }

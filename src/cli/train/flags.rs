@@ -152,7 +152,7 @@ pub struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indicators: Option<bool>,
     /// More columns for each feature that tell its place in the set: its z-score or rank among the documents, or both
-    /// [default: zscore]
+    /// [default: both]
     #[arg(long, value_name = "KIND", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_set: Option<WithinSet>,
