@@ -70,6 +70,9 @@ impl SizeSource {
             SizeSource::File(path) => {
                 let all = letor::sizes::read(path)?;
                 let name = path.display();
+                if all.is_empty() {
+                    return Err(Error::data(format!("{name} has no sizes: one a line is needed")));
+                }
                 let count = sets.unwrap_or(all.len());
                 if count > all.len() || count == 0 {
                     return Err(Error::data(format!(

@@ -67,6 +67,29 @@ impl Sweep {
                 .collect(),
         }
     }
+
+    /// The plans of MSAB and then of IMSAB.
+    fn plans_of_both(self, base: &Plan) -> Vec<(usize, Plan)> {
+        let of = |encoder| {
+            self.plans(base).into_iter().map(move |(at, mut plan)| {
+                plan.config.encoder = encoder;
+                (at, plan)
+            })
+        };
+        of(Encoder::Msab).chain(of(Encoder::Imsab)).collect()
+    }
+
+    /// Says what cannot be measured before minutes have gone by.
+    ///
+    /// # Errors
+    /// As [`Plan::run`], with the place.
+    pub fn check(self, base: &Plan) -> Result<()> {
+        for (at, plan) in self.plans_of_both(base) {
+            let place = format!("{} {at}", self.axis().to_lowercase());
+            plan.check().map_err(|error| Error::config(format!("{place}: {error}")))?;
+        }
+        Ok(())
+    }
 }
 
 /// One place on the axis.
@@ -107,18 +130,8 @@ impl Growth {
         if rounds == 0 {
             return Err(Error::config("rounds is 0: it must be at least 1"));
         }
-        let plans = sweep.plans(base);
-        let plans: Vec<(usize, Plan)> = [Encoder::Msab, Encoder::Imsab]
-            .into_iter()
-            .flat_map(|encoder| {
-                plans.iter().cloned().map(move |(at, mut plan)| {
-                    plan.config.encoder = encoder;
-                    (at, plan)
-                })
-            })
-            .collect();
-        // What cannot be measured is told before minutes have gone by.
-        plans.iter().try_for_each(|(_, plan)| plan.check().map(|_| ()))?;
+        let plans = sweep.plans_of_both(base);
+        sweep.check(base)?;
         let mut found: Vec<Option<Measured>> = vec![None; plans.len()];
         let mut best_peak = None;
         for _ in 0..rounds {

@@ -164,6 +164,10 @@ fn grow(
     measure_peak: impl Fn() -> Option<f64>,
     folder: &Path,
 ) -> anyhow::Result<()> {
+    if folder.exists() && !folder.is_dir() {
+        bail!("{} is a file: -o takes a folder", folder.display());
+    }
+    sweep.check(plan)?;
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let growth = Growth::measure(sweep, plan, rounds, measure_peak, |at, report| {

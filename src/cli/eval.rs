@@ -64,6 +64,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.per_query.as_deref() == Some(Path::new("-")) {
         bail!("--per-query: give a file, stdout is for the metrics");
     }
+    if let Some(output) = &args.per_query {
+        let inputs = args.ranking.model.iter().chain(&args.ranking.scores);
+        source::refuse_to_overwrite(inputs.chain(&args.data).chain(&args.initial.init), output)?;
+    }
     let conventions = args.conventions.conventions()?;
     args.compute.set_up()?;
     let (data, scores, kept) = match &args.ranking.scores {

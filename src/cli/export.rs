@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    source::refuse_same_file(std::slice::from_ref(&args.path), &args.output)?;
+    source::refuse_to_overwrite([&args.path], &args.output)?;
     let data = source::open(&[args.path], &args.text, Labels::Optional)?;
     letor::check_ids(&data)?;
     if args.output == Path::new("-") {

@@ -44,13 +44,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         anyhow::ensure!(!from_store, "--check reads text; a .sets file is checked whenever it is opened");
         return check(&args.inputs, &args.text);
     };
+    // A store may be written again in its own place: it is mapped, and replaced as a whole.
+    let inputs = if from_store { &[] } else { &args.inputs[..] };
+    source::refuse_to_overwrite(inputs.iter().chain(&args.init), &output)?;
     if from_store {
         let mut data = source::open(&args.inputs, &args.text, Labels::Optional)?;
         let sources = initial::InitialSources { files: args.init, features: Vec::new() };
         initial::attach(&mut data, &sources)?;
         store::write(&data, &output)?;
     } else {
-        source::refuse_same_file(&args.inputs, &output)?;
         let options = args.text.letor_options(Labels::Optional);
         let progress = Progress::new(&args.inputs).stopping_at_signals();
         letor::import(&args.inputs, &options, &output, &args.init, &|bytes| progress.at(bytes))?;

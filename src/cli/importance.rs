@@ -15,7 +15,7 @@ use super::compute::ComputeArgs;
 use super::feature_names::FeatureNames;
 use super::metric_args::MetricArgs;
 use super::scoring::{InitialArgs, Models};
-use super::source::TextArgs;
+use super::source::{self, TextArgs};
 
 /// Arguments of `setrank importance`.
 #[derive(clap::Args)]
@@ -67,6 +67,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if let Some(output) = &args.svg {
+        let inputs = args.model.iter().chain(&args.names);
+        source::refuse_to_overwrite(inputs.chain(&args.data).chain(&args.initial.init), output)?;
+    }
     let conventions = args.conventions.conventions()?;
     args.compute.set_up()?;
     let models = Models::load(&args.model, &args.initial)?;

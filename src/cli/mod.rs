@@ -67,7 +67,7 @@ enum Command {
     Compare(compare::Args),
     /// Measure how fast the model trains or scores on this machine
     Bench(Box<bench::Args>),
-    /// Make data, train, evaluate: the whole line in two minutes
+    /// Make data, train, evaluate: the whole line in a minute
     Demo(demo::Args),
 }
 
@@ -93,8 +93,9 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Errors of files have their names; what is left is the output.
-            let place = if error.is::<std::io::Error>() { "cannot write the output: " } else { "" };
+            // Errors of files have their names; what has none is the output's.
+            let bare = error.is::<std::io::Error>() && error.chain().nth(1).is_none();
+            let place = if bare { "cannot write the output: " } else { "" };
             tell!("error: {place}{error:#}");
             ExitCode::FAILURE
         }

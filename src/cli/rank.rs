@@ -10,7 +10,7 @@ use setrank::files::write_atomically;
 
 use super::compute::ComputeArgs;
 use super::scoring::{InitialArgs, Models};
-use super::source::TextArgs;
+use super::source::{self, TextArgs};
 
 /// Arguments of `setrank rank`.
 #[derive(clap::Args)]
@@ -63,6 +63,10 @@ fn run_name(text: &str) -> Result<String, String> {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.compute.set_up()?;
+    if let Some(output) = &args.output {
+        let inputs = args.model.iter().chain(&args.data).chain(&args.initial.init);
+        source::refuse_to_overwrite(inputs, output)?;
+    }
     let models = Models::load(&args.model, &args.initial)?;
     let data = models.open(&args.data, &args.text, &args.initial, Labels::Optional)?;
     if args.output.is_none() && args.format == Format::Scores {

@@ -7,6 +7,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use setrank::data::letor::{self, IndexBase, Labels, LetorOptions};
 use setrank::data::{Absent, Dataset, RawFeatures, store};
+use setrank::train::checkpoint::{CONFIG, WEIGHTS};
 
 use super::interrupt;
 
@@ -152,16 +153,23 @@ pub fn store_among(paths: &[PathBuf]) -> anyhow::Result<Option<&Path>> {
     Ok(None)
 }
 
-/// Refuses to write over what is read: the text would be gone.
-pub fn refuse_same_file(inputs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
-    let same = |input: &&PathBuf| match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(output)) => input == output,
-        _ => false,
-    };
-    match inputs.iter().find(same) {
-        Some(input) => bail!("{} is both input and output: give another file with -o", input.display()),
-        None => Ok(()),
+/// Refuses to write over what is read, files and those of model folders: it would be gone.
+pub fn refuse_to_overwrite<'a>(
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+    output: &Path,
+) -> anyhow::Result<()> {
+    // What does not exist yet cannot be lost.
+    let Ok(output) = output.canonicalize() else { return Ok(()) };
+    for input in inputs {
+        let Ok(path) = input.canonicalize() else { continue };
+        if output == path && !path.is_dir() {
+            bail!("{} is both input and output: write to another file", input.display());
+        }
+        if [CONFIG, WEIGHTS].iter().any(|file| output == path.join(file)) {
+            bail!("{} is a part of the model {}: write to another file", output.display(), input.display());
+        }
     }
+    Ok(())
 }
 
 /// A bar for long reads; nothing where stderr is no terminal.

@@ -37,13 +37,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         None if args.path == Path::new("-") => anyhow::bail!("stdin has no name to build on: give -o PREFIX"),
         None => args.path.with_extension(""),
     };
+    let [train_path, valid_path] = [".train.sets", ".valid.sets"].map(|side| {
+        let mut name = OsString::from(&prefix);
+        name.push(side);
+        PathBuf::from(name)
+    });
+    for path in [&train_path, &valid_path] {
+        source::refuse_to_overwrite([&args.path], path)?;
+    }
     let data = source::open(std::slice::from_ref(&args.path), &args.text, Labels::Optional)?;
     let (train, valid) = split_queries(data.num_queries(), args.valid, args.seed)
         .with_context(|| format!("cannot split {}", args.path.display()))?;
-    for (queries, side) in [(train, ".train.sets"), (valid, ".valid.sets")] {
-        let mut name = OsString::from(&prefix);
-        name.push(side);
-        let path = PathBuf::from(name);
+    for (queries, path) in [(train, train_path), (valid, valid_path)] {
         write_subset(&data, &queries, &path)?;
         tell!("{}: {} queries", path.display(), queries.len());
     }

@@ -111,7 +111,7 @@ fn what_cannot_be_measured_is_refused() {
     for (arguments, parts) in [
         ("train --sizes-file text", &["text:2", "many", "positive whole number"][..]),
         ("train --sizes-file zero", &["zero:3", "positive whole number"]),
-        ("train --sizes-file empty", &["empty", "0 sets"]),
+        ("train --sizes-file empty", &["empty", "no sizes"]),
         ("train --sizes-file huge", &["huge", "1048577", "at most 1048576"]),
         ("train --sizes-file absent", &["absent"]),
         ("train --sizes-file sizes --sets 4", &["sizes", "3 sets", "4 are asked for"]),
@@ -126,9 +126,12 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep sizes -o results --sizes 7", &["--sizes", "--sweep sizes"]),
         ("train --sweep sizes -o results --sets 3", &["--sets", "--sweep sizes"]),
         ("train --sweep sizes -o results --sizes-file sizes", &["--sizes-file", "--sweep sizes"]),
+        ("infer --sweep documents -o results --sizes 1048576 --sets 65536", &["documents of a batch", "GiB"]),
+        ("train --sweep sizes -o sizes", &["sizes is a file"]),
     ] {
         contains(&folder.fails(&format!("bench {arguments}")), parts);
     }
+    assert!(!folder.path().join("results").exists());
     for (arguments, part) in [
         ("", "<MODE>"),
         ("score", "train"),

@@ -324,6 +324,7 @@ fn check_reads_without_writing() {
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         contains(&String::from_utf8(output.stderr).unwrap(), &[part]);
     }
+    contains(&folder.fails("import --check - -"), &["stdin", "only once"]);
     folder.ok("import data.txt -o data.sets");
     contains(&folder.fails("import --check data.sets"), &["checked whenever it is opened"]);
 }

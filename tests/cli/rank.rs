@@ -255,3 +255,30 @@ fn damaged_checkpoints_are_refused() {
     std::fs::remove_file(folder.path().join("model/config.json")).unwrap();
     refused(&["not a model folder"]);
 }
+
+#[test]
+fn what_is_read_is_not_written_over() {
+    let folder = trained("");
+    folder.ok("import valid.txt -o valid.sets");
+    folder.ok("import train.txt -o whole.train.sets");
+    folder.file("names", "1\tone\n2\ttwo\n3\tthree\n4\tfour\n5\tfive\n");
+    folder.ok("rank --model model --data valid.sets -o valid.scores");
+    for arguments in [
+        "rank --model model --data valid.sets -o valid.sets",
+        "rank --model model --data valid.txt -o ./valid.txt",
+        "rank --model model --data valid.sets -o model/config.json",
+        "rank --model model --model model --data valid.sets -o model/model.safetensors",
+        "rank --model model --data valid.txt --init valid.scores -o valid.scores",
+        "eval --model model --data valid.sets --per-query valid.sets",
+        "eval --scores valid.scores --data valid.sets --per-query valid.scores",
+        "importance --model model --data valid.sets --svg valid.sets",
+        "importance --model model --data valid.sets --names names --svg names",
+        "split whole.train.sets -o whole",
+        "import valid.txt --init valid.scores -o valid.scores",
+    ] {
+        contains(&folder.fails(arguments), &["write to another file"]);
+    }
+    // A store may take the place of itself.
+    folder.ok("import valid.sets --init valid.scores -o valid.sets");
+    assert!(folder.ok("info valid.sets").contains("initial rankings: 1"));
+}

@@ -226,7 +226,7 @@ fn what_cannot_work_is_refused() {
         (&format!("{train} --config missing.toml"), &["missing.toml"]),
         (&format!("{train} --device cuda"), &["--device cuda"]),
         (&format!("{train} --from nowhere"), &["nowhere"]),
-        (&format!("{train} --resume"), &["nothing to resume"]),
+        (&format!("{train} --resume"), &["error: nothing to resume"]),
         ("train --train train.txt -o file/below", &["file/below"]),
         ("train --train train.txt -o file", &["file is a file"]),
     ] {
@@ -336,6 +336,17 @@ fn the_end_of_steps_is_validated_where_nothing_was_before() {
     for file in ["model.safetensors", "state.safetensors"] {
         assert!(folder.bytes(&format!("model/{file}")) == folder.bytes(&format!("whole/{file}")), "{file}");
     }
+}
+
+#[test]
+fn a_finished_run_with_a_broken_model_is_not_called_done() {
+    let folder = with_data();
+    folder.train("model", "");
+    folder.file("model/model.safetensors", &folder.bytes("model/model.safetensors")[..300]);
+    contains(
+        &folder.fails("train -o model --resume"),
+        &["model.safetensors", "not a whole safetensors file"],
+    );
 }
 
 #[test]

@@ -312,7 +312,8 @@ pub(super) fn model_config(config: &TrainConfig, train: &Dataset) -> setrank::Re
 
 /// The model and state of the run in `folder`.
 fn resumed(folder: &Path, config: &TrainConfig, data: &Data) -> anyhow::Result<(SetRank, State)> {
-    let model = SetRank::new(checkpoint::load_config(folder)?)?;
+    // The best model so far, which the run may leave as it is.
+    let model = Checkpoint::load(folder)?.model;
     let state = State::load(folder, model.layout().len())?;
     if state.progress.data != data.fingerprint() {
         bail!("--resume: the data is not that of the run in {}", folder.display());

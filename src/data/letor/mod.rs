@@ -272,6 +272,9 @@ fn refuse_bad_options(inputs: &[PathBuf], options: &LetorOptions) -> Result<()> 
     if inputs.is_empty() {
         return Err(Error::config("no input file"));
     }
+    if inputs.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(Error::config("`-` stands for stdin, which can be read only once"));
+    }
     if !matches!(options.query_sizes.len(), 0 | 1) && options.query_sizes.len() != inputs.len() {
         return Err(Error::config(format!(
             "--query-sizes: give one file for all, or one for each of the {} input files, not {}",
