@@ -101,11 +101,7 @@ pub fn scan(text: &[u8], start: usize) -> Result<(f32, usize), Flaw> {
 #[inline(always)]
 pub fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
     while let Some(bytes) = text.get(at..at + 8) {
-        // The first digit stands in the lowest byte.
-        let values = u64::from_le_bytes(bytes.try_into().expect("eight bytes")) ^ 0x3030_3030_3030_3030;
-        // The high bit of every byte that is no digit; above the first of them a carry may disturb it.
-        let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
-        let count = others.trailing_zeros() / 8;
+        let (values, count) = leading_digits(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
         let digits = if count == 8 { values } else { (values << 8) << (56 - 8 * count) };
         *mantissa = mantissa.wrapping_mul(POWERS[count as usize]).wrapping_add(eight_digits(digits));
         at += count as usize;
@@ -121,6 +117,16 @@ pub fn scan_digits(text: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
         *mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
     }
+}
+
+/// The values of the digits that `bytes` begin with, the first in the lowest byte, and how many they are; what stands
+/// above them is of no use.
+#[inline(always)]
+pub fn leading_digits(bytes: u64) -> (u64, u32) {
+    let values = bytes ^ 0x3030_3030_3030_3030;
+    // The high bit of every byte that is no digit; above the first of them a carry may disturb it.
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    (values, others.trailing_zeros() / 8)
 }
 
 /// The number that the values of eight digits make, the first in the lowest byte.

@@ -4,7 +4,7 @@
 
 use std::hint::select_unpredictable;
 
-use crate::data::number::{eight_digits, ends_token};
+use crate::data::number::{eight_digits, ends_token, leading_digits};
 
 /// Bytes of a value, with the one that ends it, that are looked at.
 pub const VALUE: usize = 16;
@@ -55,10 +55,7 @@ pub fn pair(window: &[u8; PAIR], expected: u32) -> Option<Pair> {
 /// The index that a pair of these first bytes has, the first in the lowest one, and its length with the colon.
 #[inline(always)]
 fn other_index(begin: u64) -> Option<(u32, usize)> {
-    let digits = begin ^ 0x3030_3030_3030_3030;
-    // The high bit of every byte that is no digit; above the first of them a carry may disturb it.
-    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
-    let count = others.trailing_zeros() / 8;
+    let (digits, count) = leading_digits(begin);
     if !(1..=7).contains(&count) || (begin >> (8 * count)) as u8 != b':' {
         return None;
     }
