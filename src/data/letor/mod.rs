@@ -32,9 +32,13 @@
 mod collect;
 mod layout;
 mod line;
+mod marks;
+mod pairs;
+mod query_ids;
 mod render;
 pub mod sizes;
 mod usual;
+mod word;
 
 use std::path::{Path, PathBuf};
 
