@@ -114,7 +114,7 @@ impl Default for LetorOptions {
             label_offset: 0.0,
             query_sizes: Vec::new(),
             labels: Labels::Required,
-            chunk_size: 1 << 18,
+            chunk_size: 1 << 16,
         }
     }
 }

@@ -4,7 +4,11 @@ use std::ops::RangeInclusive;
 
 use super::line::Entry;
 use super::marks::Marked;
-use super::usual::{BEFORE, BEHIND, pair};
+use super::usual::{BEFORE, BEHIND, Pair, pair};
+use crate::data::number::{byte, scan, scan_digits};
+
+/// Digits of an index that surely fits 32 bits.
+const MAX_DIGITS: usize = 9;
 
 /// Where a run of pairs stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +45,19 @@ fn append_with_bmi(
     append_with_any(text, run, indices, entries)
 }
 
+/// The pair at `at`, if it is right, whatever its length and number of digits: Istella's word for a missing value has 18.
+#[inline(never)]
+fn unusual(text: &[u8], at: usize) -> Option<Pair> {
+    let mut index = 0;
+    let colon = scan_digits(text, at, &mut index);
+    if !(1..=MAX_DIGITS).contains(&(colon - at)) || byte(text, colon) != b':' {
+        return None;
+    }
+    let (value, end) = scan(text, colon + 1).ok()?;
+    let goes_on = byte(text, end) == b' ';
+    Some(Pair { index: index as u32, value, length: end - at + usize::from(goes_on), goes_on })
+}
+
 #[inline(always)]
 fn append_with_any(
     text: Marked<'_>,
@@ -59,7 +76,8 @@ fn append_with_any(
     let mut count = 0;
     while run.at < last && count < room.len() {
         // SAFETY: so many bytes stand before and behind.
-        let Some(pair) = (unsafe { pair(text, run.at, run.next) }) else { break };
+        let usual = unsafe { pair(text, run.at, run.next) };
+        let Some(pair) = usual.or_else(|| unusual(text.text(), run.at)) else { break };
         if pair.index < least || pair.index > largest {
             break;
         }
