@@ -20,6 +20,8 @@ typedef struct SetAttentionTile {
     int32_t set_rows;
     /** First query row, counted inside the set: a multiple of SET_ATTENTION_QUERY_ROWS. */
     int32_t first_query;
+    /** Query rows, at most SET_ATTENTION_QUERY_ROWS. */
+    int32_t query_rows;
 } SetAttentionTile;
 
 /** Arguments of `set_attention_forward_d{D}_s{stages}`. */
