@@ -9,6 +9,7 @@
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
 //! | `memory` | arenas and typed buffers in them |
 //! | `staging` | pinned host memory |
+//! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
 //! Without the feature `cuda` only the first four are built, and [`probe`] says so.
@@ -20,6 +21,8 @@ pub mod probe;
 
 #[cfg(feature = "cuda")]
 pub mod abi;
+#[cfg(feature = "cuda")]
+pub mod check;
 #[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]

@@ -7,6 +7,8 @@
 
 mod backward;
 #[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
 mod device;
 mod forward;
 #[cfg(feature = "cuda")]

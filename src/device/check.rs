@@ -1,0 +1,106 @@
+//! Whether a kernel computes what it should: the rule that tests and `setrank info --devices --check` hold it to.
+//!
+//! No tolerance is chosen by hand. A kernel may be off from the same computation in f64 by twice as much as a plain
+//! evaluation in the kernel's own number types is, and twice the rounding of the exact result to the type that it is
+//! stored in; each is the largest over what belongs together (a set of documents).
+
+use super::{DeviceError, Gpu};
+use crate::ops::attention;
+
+/// How far a kernel's results are from the exact ones, and how far they may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Deviation {
+    /// Largest |kernel − exact|.
+    pub found: f64,
+    /// What the rule allows.
+    pub allowed: f64,
+}
+
+impl Deviation {
+    /// Whether it is within the rule.
+    pub fn is_allowed(self) -> bool {
+        self.found <= self.allowed
+    }
+
+    /// The one that is further beyond, or nearer to, what it may be.
+    pub fn worse(self, other: Deviation) -> Deviation {
+        let share = |deviation: Deviation| match deviation.found {
+            0.0 => 0.0,
+            found => found / deviation.allowed,
+        };
+        if share(other) > share(self) || other.found.is_nan() { other } else { self }
+    }
+}
+
+/// Holds `kernel` against the rule; all are values of the same results, `round` rounds to the type that they are stored
+/// in. Where the exact value is not finite, the kernel's must not be either.
+pub fn deviation(
+    kernel: impl IntoIterator<Item = f64>,
+    plain: impl IntoIterator<Item = f64>,
+    exact: impl IntoIterator<Item = f64>,
+    round: impl Fn(f64) -> f64,
+) -> Deviation {
+    let mut found = 0.0f64;
+    let (mut of_plain, mut of_rounding) = (0.0f64, 0.0f64);
+    for ((kernel, plain), exact) in kernel.into_iter().zip(plain).zip(exact) {
+        if !exact.is_finite() {
+            if kernel.is_finite() {
+                found = f64::INFINITY;
+            }
+            continue;
+        }
+        // A NaN is no small error.
+        let error = (kernel - exact).abs();
+        found = found.max(if error.is_nan() { f64::INFINITY } else { error });
+        of_plain = of_plain.max((plain - exact).abs());
+        of_rounding = of_rounding.max((round(exact) - exact).abs());
+    }
+    Deviation { found, allowed: 2.0 * of_plain + 2.0 * of_rounding }
+}
+
+/// What the check of a kernel found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Which kernel, with which sizes.
+    pub what: String,
+    /// How far off it is at most.
+    pub deviation: Deviation,
+}
+
+/// Runs every family of kernels on the device and holds it against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    attention::check::run(gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kernel: &[f64], plain: &[f64], exact: &[f64]) -> Deviation {
+        let values = |values: &[f64]| values.to_vec();
+        deviation(values(kernel), values(plain), values(exact), |value| f64::from(value as f32))
+    }
+
+    #[test]
+    fn twice_the_plain_error_is_allowed() {
+        assert!(of(&[1.002], &[1.001], &[1.0]).is_allowed());
+        assert!(!of(&[1.003], &[1.001], &[1.0]).is_allowed());
+        assert!(of(&[1.0, 2.0], &[1.0, 2.0], &[1.0, 2.0]).is_allowed());
+        assert!(of(&[0.1f32.into()], &[0.1f32.into()], &[0.1]).is_allowed());
+    }
+
+    #[test]
+    fn what_is_not_finite_must_be_found() {
+        assert!(!of(&[f64::NAN], &[1.0], &[1.0]).is_allowed());
+        assert!(!of(&[1.0], &[1.0], &[f64::NAN]).is_allowed());
+        assert!(of(&[f64::NAN], &[1.0], &[f64::INFINITY]).is_allowed());
+    }
+
+    #[test]
+    fn the_worse_of_two() {
+        let [small, large] = [(1.0, 4.0), (2.0, 1.0)].map(|(found, allowed)| Deviation { found, allowed });
+        assert_eq!(small.worse(large), large);
+        assert_eq!(large.worse(small), large);
+        assert_eq!(Deviation::default().worse(small), small);
+    }
+}
