@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
+use setrank::device::choice;
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
@@ -29,16 +30,15 @@ pub struct ComputeArgs {
 impl ComputeArgs {
     /// Sets the machine up, or says why it cannot.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or_default())
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or(DeviceChoice::Cpu))
     }
 }
 
-/// Starts `threads` threads (0 = one a core) and checks that `device` is there.
+/// Starts `threads` threads (0 = one a core) and checks that `device` is there; tells what `auto` takes.
 pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
-    if device == DeviceChoice::Cuda {
-        bail!(
-            "--device cuda: this version computes on the CPU only; leave the flag out or give --device cpu"
-        );
+    let chosen = choice::choose(device).context("--device cuda")?;
+    if device == DeviceChoice::Auto {
+        tell!("device: CPU ({})", chosen.reason);
     }
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

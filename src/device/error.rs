@@ -43,6 +43,15 @@ pub enum Unavailable {
         /// How many there are.
         count: usize,
     },
+    /// The device is there, but this version does not compute models on it.
+    #[error(
+        "models are computed on the CPU in this version; the kernels that there are run on {name} by `setrank info \
+         --devices --check`"
+    )]
+    NoModels {
+        /// The device.
+        name: String,
+    },
     /// The device cannot run any of the code that was built.
     #[error("{name} has compute capability {}.{}, but this program's kernels need {}.{} or more", .found.0, .found.1,
         .needed.0, .needed.1)]

@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`probe`] | which devices there are, and why one cannot be used |
+//! | [`choice`] | which of them computes a model |
 //! | [`error`] | what goes wrong, in words |
 //! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
@@ -12,8 +13,9 @@
 //! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
-//! Without the feature `cuda` only the first four are built, and [`probe`] says so.
+//! Without the feature `cuda` only the first five are built, and [`probe`] says so.
 
+pub mod choice;
 pub mod error;
 pub mod limits;
 pub mod plan;
