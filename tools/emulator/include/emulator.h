@@ -1,5 +1,5 @@
-/* The emulator's C interface, for Rust and for the mock driver. Nothing here is global: memory, kernels and configuration
-   are the caller's, and launches may run at the same time. */
+/* The emulator's C interface, for Rust and for the mock driver. Nothing here is global: memory, kernels and
+   configuration are the caller's, and launches may run at the same time. */
 #ifndef SETRANK_EMULATOR_H
 #define SETRANK_EMULATOR_H
 #include <stddef.h>
@@ -62,13 +62,15 @@ typedef struct EmuMemory EmuMemory;
 EmuMemory *emu_memory_new(uint64_t limit);
 /** Frees everything; 0, or the number of allocations whose surroundings were overwritten. */
 int emu_memory_delete(EmuMemory *);
-/** An address aligned to 256 bytes, poisoned, an unmapped page right behind its last 256-byte unit and the bytes between
-    guarded; 0 when the limit is reached. */
+/** An address aligned to 256 bytes, poisoned, an unmapped page right behind its last 256-byte unit and the bytes
+    between guarded; 0 when the limit is reached. */
 uint64_t emu_alloc(EmuMemory *, uint64_t bytes);
 /** 0; 1: not the address of an allocation; 2: the bytes behind it were overwritten. */
 int emu_free(EmuMemory *, uint64_t address);
 /** Host pointer to `bytes` bytes at a device address, or NULL if they are not inside of one allocation. */
 void *emu_host(EmuMemory *, uint64_t address, uint64_t bytes);
+/** What reports call an allocation. */
+void emu_name(EmuMemory *, uint64_t address, const char *name);
 /** Bytes allocated. */
 uint64_t emu_allocated(EmuMemory *);
 
@@ -79,8 +81,9 @@ const EmuKernel *emu_find(const void *table, const char *name);
 /** Bytes of the kernel's parameters, in order, ended by 0. */
 const uint32_t *emu_parameter_bytes(const EmuKernel *);
 
-/** Runs a launch to its end. 0, or a CUresult (700: illegal address, 716: misaligned, 719: anything else that a kernel does
-    wrong) with a text in `report`: what, where (file:line, block, thread), and what the other threads do. */
+/** Runs a launch to its end. 0, or a CUresult with a text in `report`: what, where (file:line, block, thread), and what
+    the other threads do. 700: illegal address, 716: misaligned, 719: anything else that a kernel does wrong; 1: no card
+    allows such a launch, 701: blocks larger than the kernel's launch bounds. */
 int emu_launch(EmuMemory *, const EmuKernel *, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                void *const *parameters, const EmuConfig *, EmuCounters *counters, char *report, size_t report_bytes);
 
