@@ -9,3 +9,4 @@ mod harness;
 mod memory;
 mod modules;
 mod warps;
+mod wrappers;
