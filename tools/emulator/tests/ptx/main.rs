@@ -1,0 +1,12 @@
+//! The PTX interpreter against the definitions of its instructions, and what it must report.
+
+mod arithmetic;
+mod barriers;
+mod faults;
+mod floats;
+mod flow;
+mod harness;
+mod memory;
+mod modules;
+mod warps;
+mod wrappers;
