@@ -247,7 +247,7 @@ template <int D, int STAGES> __device__ __forceinline__ void set_attention_forwa
         const int row = warp * WARP_TILES * 16 + (i * 32 + lane) / PIECES, piece = lane % PIECES;
         if (row < tile.query_rows) {
             const size_t at = ((tile.set_begin + tile.first_query + row) * heads + head) * D + piece * 8;
-            ptx::store_global(p.output + at, ptx::load_shared<uint4>(queries.at(row, piece)));
+            ptx::store_global(reinterpret_cast<uint4 *>(p.output + at), ptx::load_shared<uint4>(queries.at(row, piece)));
         }
     }
 }

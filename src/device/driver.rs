@@ -8,10 +8,9 @@ use super::probe::{GpuInfo, LEAST_DRIVER};
 
 /// The driver's name for an error and its text.
 pub fn message(error: DriverError) -> String {
-    let text = |text: Result<&std::ffi::CStr, DriverError>| text.ok().map(|text| text.to_string_lossy());
-    match (text(error.error_name()), text(error.error_string())) {
-        (Some(name), Some(text)) => format!("{name}: {text}"),
-        (Some(name), None) => name.into_owned(),
+    match (error.error_name(), error.error_string()) {
+        (Ok(name), Ok(text)) => format!("{}: {}", name.to_string_lossy(), text.to_string_lossy()),
+        (Ok(name), Err(_)) => name.to_string_lossy().into_owned(),
         _ => format!("error {}", error.0 as u32),
     }
 }

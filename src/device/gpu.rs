@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUevent_flags, CUresult, CUdevice_attribute as Attribute};
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, DevicePtr, DeviceRepr, DriverError, HostSlice, LaunchConfig, PushKernelArg,
+    CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, HostSlice, LaunchConfig, PushKernelArg,
     result,
 };
 
@@ -87,7 +87,7 @@ impl Gpu {
 
     /// Refuses a buffer of another GPU, or of this one taken into use a second time: nothing orders their streams.
     pub fn owns<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), DeviceError> {
-        if buffer.stream() == &self.stream {
+        if *buffer.stream() == *self.stream {
             return Ok(());
         }
         Err(DeviceError::Shapes("a buffer of another GPU, or of another use of this one".into()))

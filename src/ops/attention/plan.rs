@@ -7,7 +7,7 @@ use crate::device::abi::{
 use crate::device::{DeviceError, Limits, Plan};
 
 /// A batch's plan of set attention: a pure function of its sets, its heads and the card's limits.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SetAttentionPlan {
     /// Documents of the batch, N.
     pub rows: usize,
