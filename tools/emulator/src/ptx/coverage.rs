@@ -29,12 +29,11 @@ impl Coverage {
     /// Adds what other launches have executed.
     pub fn merge(&mut self, other: Self) {
         for (kernel, instructions) in other.kernels {
-            let key =
-                |all: &[Executed]| all.iter().map(|one| (one.line, one.text.clone())).collect::<Vec<_>>();
-            let same = self
-                .kernels
-                .iter_mut()
-                .find(|(known, all)| *known == kernel && key(all) == key(&instructions));
+            let is_same = |known: &[Executed]| {
+                let mut pairs = known.iter().zip(&instructions);
+                known.len() == instructions.len() && pairs.all(|(a, b)| a.line == b.line && a.text == b.text)
+            };
+            let same = self.kernels.iter_mut().find(|(known, all)| *known == kernel && is_same(all));
             match same {
                 Some((_, all)) => {
                     all.iter_mut().zip(&instructions).for_each(|(to, from)| to.count += from.count)

@@ -281,11 +281,12 @@ impl Warp<'_> {
         }
         let depth = 8 * b.len();
         for (row, sums) in left.iter().zip(&mut sum) {
+            // A copy, so that the sums stay in the machine's registers.
+            let mut all = *sums;
             for (&factor, others) in row[..depth].iter().zip(&right) {
-                for (sum, &other) in sums.iter_mut().zip(others) {
-                    *sum += factor * other;
-                }
+                all = std::array::from_fn(|column| all[column] + factor * others[column]);
             }
+            *sums = all;
         }
         for (n, &slot) in to.iter().enumerate() {
             let values = std::array::from_fn(|lane| {

@@ -5,6 +5,10 @@
 //! code does; blocks run one after the other. Besides what cards would trap it faults on reads of registers and of shared
 //! memory that nothing wrote, on asynchronous copies that are not waited for, and on warp-wide instructions without the
 //! whole warp. Approximate functions are correctly rounded, and sums of matrix products are kept in f64.
+//!
+//! Not known, and so refused when a module is parsed: sm_90's instructions, carries (`add.cc`), directed roundings of
+//! f64, recursive and indirect calls, variables of the module that point to others. Threads may end early, so a barrier
+//! that some lanes of a warp skip can pass unnoticed where those run to the end before the others come to it.
 
 mod access;
 mod block;

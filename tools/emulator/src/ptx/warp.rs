@@ -177,7 +177,8 @@ impl<'p> Warp<'p> {
                     Next::Parted => break,
                     Next::Stop(stop) => return Ok(stop),
                 }
-                if at >= next_other {
+                // While others wait, every place that the group comes to counts.
+                if at >= next_other || self.waiting != 0 {
                     self.place(active, at);
                     break;
                 }

@@ -2,10 +2,12 @@
 
 mod arithmetic;
 mod barriers;
+mod compiler;
 mod faults;
 mod floats;
 mod flow;
 mod harness;
+mod language;
 mod memory;
 mod modules;
 mod warps;
