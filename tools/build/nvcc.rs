@@ -131,15 +131,17 @@ impl Nvcc {
             .map_err(|source| Error::file("run", &self.path, source))?;
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if !output.status.success() {
-            let source = PathBuf::from(format!("kernels/{}.cu", family.name));
-            return Err(Error::Compile { source, output: said });
-        }
-        keep(family, &work, out)?;
+        let kept = if output.status.success() {
+            keep(family, &work, out)
+        } else {
+            let said = said.lines().filter(|line| !is_on_resources(line)).collect::<Vec<_>>().join("\n");
+            Err(Error::Compile { source: PathBuf::from(format!("kernels/{}.cu", family.name)), output: said })
+        };
+        fs::remove_dir_all(&work).map_err(|source| Error::file("remove", &work, source))?;
+        kept?;
         let resources = out.join(format!("{}.resources.txt", family.name));
         fs::write(&resources, resource_lines(&said))
-            .map_err(|source| Error::file("write", &resources, source))?;
-        fs::remove_dir_all(&work).map_err(|source| Error::file("remove", &work, source))
+            .map_err(|source| Error::file("write", &resources, source))
     }
 }
 
@@ -174,9 +176,10 @@ fn keep(family: &Family, work: &Path, out: &Path) -> Result<(), Error> {
 
 /// The lines of ptxas on kernels' resources, without the times, which differ from run to run.
 pub fn resource_lines(said: &str) -> String {
-    said.lines()
-        .filter(|line| !line.contains("Compile time"))
-        .filter(|line| line.starts_with("ptxas info") || line.trim_start().ends_with("bytes spill loads"))
-        .map(|line| format!("{line}\n"))
-        .collect()
+    let lines = said.lines().filter(|line| is_on_resources(line) && !line.contains("Compile time"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn is_on_resources(line: &str) -> bool {
+    line.starts_with("ptxas info") || (line.starts_with(' ') && line.ends_with("bytes spill loads"))
 }

@@ -26,22 +26,22 @@ pub fn nvcc<T>(
         };
         return check(&path).map_err(|why| Error::Given { variable: "NVCC", value, why });
     }
-    let mut tried = vec!["NVCC: not set".to_owned()];
-    let mut places = Vec::new();
-    for name in ["CUDA_HOME", "CUDA_PATH"] {
-        match set(variable, name) {
-            Some(folder) => places.push((format!("{name}: "), folder.join("bin/nvcc"))),
-            None => tried.push(format!("{name}: not set")),
-        }
-    }
-    places.push((String::new(), root.join(".toolchain/cuda/bin/nvcc")));
-    match on_path(variable, Path::new("nvcc")) {
-        Some(path) => places.push(("PATH: ".to_owned(), path)),
-        None => tried.push("PATH: no nvcc".to_owned()),
-    }
-    places.push((String::new(), PathBuf::from("/usr/local/cuda/bin/nvcc")));
-
+    let home = |name| set(variable, name).map(|folder| folder.join("bin/nvcc"));
+    let places = [
+        ("NVCC: ", None),
+        ("CUDA_HOME: ", home("CUDA_HOME")),
+        ("CUDA_PATH: ", home("CUDA_PATH")),
+        ("", Some(root.join(".toolchain/cuda/bin/nvcc"))),
+        ("PATH: ", on_path(variable, Path::new("nvcc"))),
+        ("", Some(PathBuf::from("/usr/local/cuda/bin/nvcc"))),
+    ];
+    let mut tried = Vec::new();
     for (origin, path) in places {
+        let Some(path) = path else {
+            let what = if origin == "PATH: " { "no nvcc" } else { "not set" };
+            tried.push(format!("{origin}{what}"));
+            continue;
+        };
         match check(&path) {
             Ok(found) => return Ok(found),
             Err(why) => tried.push(format!("{origin}{}: {why}", path.display())),
