@@ -4,8 +4,12 @@
 mod attention;
 mod build_script;
 mod built;
+mod counters;
 mod cubin;
+mod host;
 mod launches;
+mod planted;
 mod resources;
+mod sanitized;
 mod sass;
 mod sources;
