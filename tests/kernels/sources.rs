@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use crate::built;
 
 /// Names with two leading underscores that kernels may have: words of the language, and plain arithmetic.
-const LANGUAGE: [&str; 16] = [
+const LANGUAGE: [&str; 18] = [
     "__global__",
+    "__host__",
     "__device__",
     "__forceinline__",
     "__noinline__",
@@ -25,6 +26,7 @@ const LANGUAGE: [&str; 16] = [
     "__popc",
     "__ffs",
     "__brev",
+    "__builtin_huge_valf",
 ];
 
 /// Types that are no names of structs.
@@ -105,40 +107,71 @@ fn is_type(text: &str, types: &BTreeSet<String>) -> bool {
     TYPES.contains(&text) || text.ends_with("_t") || types.contains(text)
 }
 
-/// Names that the tokens declare as pointers.
-fn declared_pointers(tokens: &[Token], types: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for (index, token) in tokens.iter().enumerate().skip(1) {
-        if token.text != "*" || !is_type(&tokens[index - 1].text, types) {
-            continue;
-        }
-        let mut rest = tokens[index + 1..]
-            .iter()
-            .skip_while(|one| ["const", "__restrict__"].contains(&one.text.as_str()));
-        if let (Some(name), Some(end)) = (rest.next(), rest.next())
-            && is_name(&name.text)
-            && [",", ";", "=", ")"].contains(&end.text.as_str())
-        {
-            all.insert(name.text.clone());
-        }
-    }
-    all
-}
-
-/// What the headers of the kernels declare.
-#[derive(Default)]
-struct Headers {
+/// What the names of a source, and of the headers before it, mean.
+#[derive(Clone, Default)]
+struct Names {
     types: BTreeSet<String>,
-    /// Fields that are pointers.
+    /// Variables, parameters and fields that are pointers. Not those into a variable's array, which stays in registers.
     pointers: BTreeSet<String>,
+    /// Variables and parameters that are structs of the headers.
+    structs: BTreeSet<String>,
+    /// Fields of the headers' structs that are pointers.
+    fields: BTreeSet<String>,
 }
 
-impl Headers {
-    fn of(sources: &[String]) -> Self {
+impl Names {
+    fn of_headers(sources: &[String]) -> Self {
         let all: Vec<Token> = sources.iter().flat_map(|source| tokens(source)).collect();
-        let types = declared_types(&all);
-        let pointers = declared_pointers(&all, &types);
-        Headers { types, pointers }
+        let names = Names::default().and(&all);
+        Names { types: names.types, fields: names.pointers, ..Names::default() }
+    }
+
+    /// With what these tokens declare.
+    fn and(&self, tokens: &[Token]) -> Self {
+        let mut names = self.clone();
+        names.types.extend(declared_types(tokens));
+        let text = |index: usize| tokens.get(index).map_or("", |token| token.text.as_str());
+        for (index, token) in tokens.iter().enumerate() {
+            let skipped = ["const", "&", "__restrict__", "*"];
+            let skip =
+                tokens[index + 1..].iter().take_while(|one| skipped.contains(&one.text.as_str())).count();
+            let (name, end) = (text(index + 1 + skip), index + 2 + skip);
+            if !is_type(&token.text, &names.types)
+                || !is_name(name)
+                || ![",", ";", "=", ")"].contains(&text(end))
+            {
+                continue;
+            }
+            if !tokens[index + 1..index + 1 + skip].iter().any(|one| one.text == "*") {
+                if self.types.contains(&token.text) {
+                    names.structs.insert(name.to_owned());
+                }
+            } else if !names.is_of_variable(tokens, end) {
+                names.pointers.insert(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// Whether the `=` at this place gives the address of a part of a variable.
+    fn is_of_variable(&self, tokens: &[Token], equals: usize) -> bool {
+        let text = |index: usize| tokens.get(index).map_or("", |token| token.text.as_str());
+        let end = (equals..tokens.len()).find(|index| text(*index) == ";").unwrap_or(tokens.len());
+        text(equals) == "="
+            && text(equals + 1) == "&"
+            && !(equals + 2..end).any(|index| self.is_pointer(tokens, index))
+    }
+
+    /// Whether the token at this place names a pointer to memory.
+    fn is_pointer(&self, tokens: &[Token], index: usize) -> bool {
+        let name = &tokens[index].text;
+        match index.checked_sub(1).map(|before| tokens[before].text.as_str()) {
+            Some(".") => {
+                let of = index.checked_sub(2).map_or("", |of| tokens[of].text.as_str());
+                self.fields.contains(name) && self.structs.contains(of)
+            }
+            _ => self.pointers.contains(name),
+        }
     }
 }
 
@@ -162,30 +195,27 @@ fn forbidden_name(name: &str) -> Option<&'static str> {
 }
 
 /// What is wrong with a kernel's source, each with its line.
-fn faults(source: &str, headers: &Headers) -> Vec<String> {
+fn faults(source: &str, headers: &Names) -> Vec<String> {
     let mut faults = included(source, |file| file == "<stdint.h>" || file.starts_with('"'));
     let tokens = tokens(source);
-    let mut types = declared_types(&tokens);
-    types.extend(headers.types.iter().cloned());
-    let pointers = declared_pointers(&tokens, &types);
+    let names = headers.and(&tokens);
     let text = |index: usize| tokens.get(index).map_or("", |token| token.text.as_str());
 
     for (index, token) in tokens.iter().enumerate() {
         let (before, after) = (if index == 0 { "" } else { text(index - 1) }, text(index + 1));
         let name = token.text.as_str();
-        let is_pointer =
-            if before == "." { headers.pointers.contains(name) } else { pointers.contains(name) };
+        let is_pointer = names.is_pointer(&tokens, index);
         let why = match name {
             "->" => {
                 Some("looks through a pointer: load the struct with ptx::load_constant or ptx::load_global")
             }
-            "*" if looks_through(before, text(index.wrapping_sub(2)), &types) => {
+            "*" if looks_through(before, text(index.wrapping_sub(2)), &names.types) => {
                 Some("looks through a pointer: use ptx::load_… or ptx::store_…")
             }
-            _ if is_pointer && after == "[" && !is_address(&tokens[..index], &types) => {
+            _ if is_pointer && after == "[" && !is_address(&tokens[..index], &names.types) => {
                 Some("indexes a pointer: give ptx::load_… or ptx::store_… its sum")
             }
-            "memcpy" if copies_memory(&tokens[index + 1..], headers, &pointers) => {
+            "memcpy" if copies_memory(&tokens, index + 1, &names) => {
                 Some("copies memory behind a pointer: use ptx::load_… or ptx::store_…")
             }
             _ => forbidden_name(name),
@@ -216,21 +246,16 @@ fn is_address(tokens: &[Token], types: &BTreeSet<String>) -> bool {
     text(1) == "&" && looks_through(text(2), text(3), types)
 }
 
-/// Whether the arguments that begin here name a pointer.
-fn copies_memory(tokens: &[Token], headers: &Headers, pointers: &BTreeSet<String>) -> bool {
+/// Whether the arguments that begin at this place name a pointer.
+fn copies_memory(tokens: &[Token], begin: usize, names: &Names) -> bool {
     let mut depth = 0;
-    for (index, token) in tokens.iter().enumerate() {
-        match token.text.as_str() {
+    for index in begin..tokens.len() {
+        match tokens[index].text.as_str() {
             "(" => depth += 1,
             ")" if depth == 1 => return false,
             ")" => depth -= 1,
-            name => {
-                let field = index > 0 && tokens[index - 1].text == ".";
-                let address = index > 0 && tokens[index - 1].text == "&";
-                if !address && if field { headers.pointers.contains(name) } else { pointers.contains(name) } {
-                    return true;
-                }
-            }
+            _ if names.is_pointer(tokens, index) && tokens[index - 1].text != "&" => return true,
+            _ => {}
         }
     }
     false
@@ -271,7 +296,7 @@ fn kernels_reach_memory_through_ptx_only() {
             included(source, |file| file == "<stdint.h>").iter().map(|fault| format!("{name}, {fault}")),
         );
     }
-    let headers = Headers::of(&headers.into_iter().map(|(_, source)| source).collect::<Vec<_>>());
+    let headers = Names::of_headers(&headers.into_iter().map(|(_, source)| source).collect::<Vec<_>>());
     for (name, source) in texts(&["cu", "cuh"]).iter().filter(|(name, _)| name != "ptx.cuh") {
         all.extend(faults(source, &headers).iter().map(|fault| format!("{name}, {fault}")));
     }
@@ -286,7 +311,14 @@ typedef struct Forward { const uint16_t *input; const Tile *tiles; uint16_t *out
 ";
 
 fn found(source: &str) -> Vec<String> {
-    faults(source, &Headers::of(&[HEADER.to_owned()]))
+    faults(source, &Names::of_headers(&[HEADER.to_owned()]))
+}
+
+/// In a kernel with the parameter `p`.
+fn found_in_kernel(source: &str) -> Vec<String> {
+    found(&format!(
+        "extern \"C\" __global__ void forward(const __grid_constant__ Forward p) {{\n{source}\n}}\n"
+    ))
 }
 
 #[test]
@@ -319,13 +351,15 @@ fn what_is_forbidden_is_caught() {
         ("const uint16_t *row = p.input + 3; y = row[2];", "row"),
         ("const uint16_t *row = p.input + 3; y = 1 & row[2];", "row"),
         ("y = mask & p.input[3];", "input"),
+        ("const uint16_t *row = &p.input[3]; y = row[2];", "row"),
+        ("void f(const float *from) { const float *next = &from[1]; y = next[0]; }", "next"),
         ("template <class T> T get(const T *const __restrict__ from) { return from[0]; }", "from"),
         ("void put(Tile *to) { to[0] = {}; }", "to"),
         ("memcpy(&y, p.input, 4);", "memcpy"),
         ("void put(uint32_t *to) { memcpy(to + 1, &x, 4); }", "memcpy"),
     ];
     for (source, name) in bad {
-        let faults = found(source);
+        let faults = found_in_kernel(source);
         assert!(faults.iter().any(|fault| fault.contains(name)), "{source}: {faults:?}");
     }
 }
@@ -346,8 +380,10 @@ extern \"C\" __global__ void __launch_bounds__(128) forward(const __grid_constan
     const int32_t count = ptx::load_constant(&p.tiles[blockIdx.x].rows);
     rows = &rows[count];
     float input[4] = {}, sum[2][4];
+    Softmax softmax;
+    const float *pair = &softmax.output[0][2];
     for (int i = 0; i < 4; ++i) {
-        sum[0][i] *= input[i] * p.scale;
+        sum[0][i] *= input[i] * p.scale + pair[1];
         input[i] = (p.scale) * sum[1][i] - 2 * sum[0][i];
         sum[1][i] = load(reinterpret_cast<const float *>(rows)) * input[i];
     }
