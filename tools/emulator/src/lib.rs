@@ -9,3 +9,4 @@ pub mod emulate;
 mod ffi;
 pub mod kernels;
 pub mod launch;
+pub mod sanitize;
