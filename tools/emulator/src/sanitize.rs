@@ -1,5 +1,5 @@
-//! Runs a launch in a process of its own, its kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, or with
-//! ThreadSanitizer. Programs are compiled on first use, and kept by their content.
+//! Runs a launch in a process of its own, its kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, or
+//! with ThreadSanitizer. Programs are compiled on first use, and kept by their content.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
