@@ -40,6 +40,7 @@ typedef struct SetAttentionForward {
     int32_t heads;
     /** log2(e) / √D. */
     float scale_log2e;
+    /** Fills the struct. */
     int32_t unused;
 } SetAttentionForward;
 

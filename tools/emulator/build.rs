@@ -16,10 +16,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let emulator = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = emulator.join("../../kernels").canonicalize()?;
-    for folder in ["core", "include", "driver", "src/compile.rs"] {
-        println!("cargo:rerun-if-changed={}", emulator.join(folder).display());
+    let driver = emulator.join("driver");
+    let inputs =
+        [emulator.join("core"), emulator.join("include"), emulator.join("src/compile.rs"), kernels.clone()];
+    for input in inputs.iter().chain(driver.is_dir().then_some(&driver)) {
+        println!("cargo:rerun-if-changed={}", input.display());
     }
-    println!("cargo:rerun-if-changed={}", kernels.display());
 
     let program = cc::Build::new().cpp(true).opt_level(2).get_compiler().path().to_path_buf();
     println!("cargo:rustc-env=SETRANK_EMULATOR_COMPILER={}", program.display());
@@ -36,7 +38,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     library.compile("setrank_emulator_core");
 
-    let driver = emulator.join("driver");
     if driver.is_dir() {
         // What the driver exports is what stands for libcuda.so: visible, unlike the core.
         let mut flags = compiler.core_flags();

@@ -23,7 +23,9 @@ void transpose(uint32_t (&matrix)[32]) {
     memcpy(matrix, to, sizeof(to));
 }
 
-FOR_EACH_PROCESSOR void multiply(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8]) {
+namespace {
+
+FOR_EACH_PROCESSOR void multiply_rows(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8]) {
     typedef uint32_t Bits __attribute__((vector_size(32)));
     typedef float Row __attribute__((vector_size(32)));
     Row columns[16];
@@ -48,5 +50,9 @@ FOR_EACH_PROCESSOR void multiply(const uint16_t (&a)[16][16], const uint16_t (&b
         memcpy(c[m], &sum, sizeof(sum));
     }
 }
+
+} // namespace
+
+void multiply(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8]) { multiply_rows(a, b, c); }
 
 } // namespace emu

@@ -15,6 +15,8 @@ void __tsan_acquire(void *object);
 void __tsan_release(void *object);
 void __tsan_read_range(void *from, unsigned long bytes);
 void __tsan_write_range(void *to, unsigned long bytes);
+void __tsan_func_entry(void *return_address);
+void __tsan_func_exit(void);
 unsigned __tsan_atomic32_fetch_add(volatile unsigned *at, unsigned value, int order);
 }
 #endif
@@ -53,6 +55,23 @@ inline void write([[maybe_unused]] void *to, [[maybe_unused]] size_t bytes) {
     __tsan_write_range(to, bytes);
 #endif
 }
+
+// A call of the core by a kernel, so that the kernel's line is in reports: instrumented functions tell of themselves.
+class Call {
+  public:
+    explicit Call([[maybe_unused]] void *return_address) {
+#if defined(SETRANK_TSAN)
+        __tsan_func_entry(return_address);
+#endif
+    }
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+    ~Call() {
+#if defined(SETRANK_TSAN)
+        __tsan_func_exit();
+#endif
+    }
+};
 
 // Adds atomically: blocks may run at the same time.
 inline uint32_t add(uint32_t *at, uint32_t value) {

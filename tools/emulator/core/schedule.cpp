@@ -25,12 +25,11 @@ uint64_t Worker::random() {
     return random_state * 2685821657736338717u >> 16;
 }
 
-// The number of one of the bits that are set.
+// The number of one of the bits that are set: the first from a random place on.
 uint32_t Worker::random_bit(uint32_t bits) {
-    for (uint64_t skipped = random() % static_cast<uint32_t>(__builtin_popcount(bits)); skipped > 0; --skipped) {
-        bits &= bits - 1;
-    }
-    return static_cast<uint32_t>(__builtin_ctz(bits));
+    const uint32_t from = static_cast<uint32_t>(random() % LANES);
+    const uint32_t turned = bits >> from | bits << (LANES - from) % LANES;
+    return (from + static_cast<uint32_t>(__builtin_ctz(turned))) % LANES;
 }
 
 void Worker::make_ready(Warp &warp, uint32_t lanes) {

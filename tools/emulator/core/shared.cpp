@@ -89,7 +89,8 @@ std::string Worker::describe_copy(Shared at, bool into) {
         for (const BulkLoad &load : loads) {
             if (covers(load.to, load.bytes)) {
                 snprintf(text, sizeof(text),
-                         "a bulk_load into it is under way (%s:%d, thread %u), its phase not complete", short_file(load.site.file), load.site.line, load.thread);
+                         "a bulk_load into it is under way (%s:%d, thread %u), its phase not complete",
+                         short_file(load.site.file), load.site.line, load.thread);
                 return text;
             }
         }

@@ -1,5 +1,5 @@
-//! Compiles kernels and the emulator's core with the C++ compiler: for `build.rs`, which includes this file, for kernels
-//! that tests change, and for the sanitizers.
+//! Compiles kernels and the emulator's core with the C++ compiler: for `build.rs`, which includes this file, for
+//! kernels that tests change, and for the sanitizers.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -291,7 +291,8 @@ fn unit_text(source: &Path, list: &str, kernels: &[Declaration]) -> String {
     }
     let kernels = if count > 0 { "EMU_KERNELS" } else { "nullptr" };
     text + &format!(
-        "extern \"C\" {{\nextern const emu::KernelList {list};\nconst emu::KernelList {list} = {{{kernels}, {count}}};\n}}\n"
+        "extern \"C\" {{\nextern const emu::KernelList {list};\n\
+         const emu::KernelList {list} = {{{kernels}, {count}}};\n}}\n"
     )
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Config {
     pub shared_limit: u32,
 }
 
-/// What a launch did: proxies of speed, the same whatever the schedule, the copies and the workers (`switches` aside). All
-/// but `blocks`, `threads`, `mma`, `exponentials`, `barriers` and `switches` are 0 unless `Config::count` is set.
+/// What a launch did: proxies of speed, the same whatever the schedule, the copies and the workers (`switches` aside).
+/// All but `blocks`, `threads`, `mma`, `exponentials`, `barriers` and `switches` are 0 unless `Config::count` is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

@@ -109,7 +109,7 @@ impl Sources {
         compiler.link(&objects, &["-shared", "-Wl,-z,defs"], &path)?;
         // SAFETY: the library was made just now; it has no initialisers beyond those of its own tables.
         let library = unsafe { Library::new(&path) }?;
-        // SAFETY: `emu_kernels` is a constant of the library; only its address is taken, and the library is kept with it.
+        // SAFETY: `emu_kernels` is a constant of the library: only its address is taken, and the library is kept.
         let table = unsafe { *library.get::<*const c_void>(b"emu_kernels\0")? };
         Ok(Kernels { table, _library: Some((library, folder)) })
     }

@@ -196,6 +196,30 @@ fn bulk_copies() {
 }
 
 #[test]
+fn launches_after_a_report_are_as_before_it() {
+    let correct = compile("block.cu");
+    let of = launch("ring", 128, &[], 128, 3, 0);
+    let wrong = [
+        ("barrier_missed", 96),
+        ("divergent_shuffle", 32),
+        ("bulk_left_alone", 64),
+        ("mbarrier_deadlock", 64),
+        ("copy_not_waited", 128),
+        ("raw_access", 1024),
+        ("deep_stack", 1024),
+    ];
+    for config in Config::matrix(&[1]) {
+        let expected = run(&correct, &of, &config);
+        assert!(expected.is_ok());
+        for (kernel, threads) in wrong {
+            let report = run(&KERNELS, &launch(kernel, threads, &words(512), 128, 1000, 0), &config);
+            assert!(report.is_err(), "{kernel}");
+            assert_eq!(run(&correct, &of, &config), expected, "after {kernel}");
+        }
+    }
+}
+
+#[test]
 fn sources_overwritten_too_early_show() {
     // Not a report: what is copied depends on when the copy lands, and one of the times shows it.
     let kernels = compile("late.cu");
