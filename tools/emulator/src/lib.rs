@@ -6,6 +6,7 @@
 //! for the compiler's sanitizers, [`kernels::Sources`] compiles kernels into which a test has planted a bug.
 
 pub mod compile;
+pub mod driver;
 pub mod emulate;
 mod ffi;
 pub mod kernels;
