@@ -24,8 +24,8 @@ typedef struct MockCounters {
     EmuCounters emulator;
 } MockCounters;
 
-/** Forgets everything, and then reads `words`, written as in SETRANK_MOCK_DEVICE, which is not read until mockReset. 0; 1
-    if a word is wrong: mockReport says which, and cuInit fails. */
+/** Forgets everything, and then reads `words`, written as in SETRANK_MOCK_DEVICE, which is not read until mockReset.
+    0; 1 if a word is wrong: mockReport says which, and cuInit fails. */
 int mockConfigure(const char *words);
 /** Forgets everything: contexts, memory, queued work, errors, counters, the configuration and the kernels. Gives the
     number of allocations that something wrote behind the end of and that were never freed. */
@@ -34,7 +34,7 @@ int mockReset(void);
 void mockCounters(MockCounters *);
 /** Copies what was last written to stderr, "" at first, ended by 0 and cut to fit; gives its full length. */
 size_t mockReport(char *text, size_t bytes);
-/** Looks kernels up in another table, the symbol `emu_kernels` of a library for the same emulator; NULL: the own one. */
+/** Looks kernels up in another table, the symbol `emu_kernels` of a library for the same emulator; NULL: its own. */
 void mockKernels(const void *table);
 
 #ifdef __cplusplus
