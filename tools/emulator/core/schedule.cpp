@@ -116,6 +116,7 @@ void Worker::preempt(Fiber &me) {
 }
 
 void Worker::leave(Fiber &me) {
+    sanitizer::release(block_ends);
     switch_to(me, main_fiber, true);
     __builtin_unreachable();
 }

@@ -93,7 +93,6 @@ uint32_t Worker::ballot(Thread &thread, bool is, Site site) {
 void Worker::ldmatrix(Thread &thread, Operation operation, uint32_t *to, Shared row, Site site) {
     check_range(operation, row, MATRIX_ROW_BYTES, MATRIX_ROW_BYTES, site);
     check_load(operation, row, MATRIX_ROW_BYTES, site);
-    sanitizer::read(shared + row, MATRIX_ROW_BYTES);
     Fiber &me = fiber(thread);
     auto &exchange = me.warp->exchange[me.turn ^= 1].matrices;
     const uint32_t lane = thread.number % LANES;
@@ -117,13 +116,20 @@ void Worker::ldmatrix(Thread &thread, Operation operation, uint32_t *to, Shared 
     finish(me, last);
     for (uint32_t i = 0; i < 4; ++i) {
         to[i] = exchange.words[i][lane];
+        // For the sanitizer, a lane accesses what it gets, not the row that it names.
+        const Shared *rows = &exchange.rows[8 * i];
+        if (operation == Operation::LDMATRIX) {
+            sanitizer::read(shared + rows[lane / 4] + lane % 4 * 4, 4);
+        } else {
+            sanitizer::read(shared + rows[lane % 4 * 2] + lane / 4 * 2, 2);
+            sanitizer::read(shared + rows[lane % 4 * 2 + 1] + lane / 4 * 2, 2);
+        }
     }
 }
 
 void Worker::stmatrix(Thread &thread, Shared row, const uint32_t *from, Site site) {
     check_range(Operation::STMATRIX, row, MATRIX_ROW_BYTES, MATRIX_ROW_BYTES, site);
     check_store(Operation::STMATRIX, row, MATRIX_ROW_BYTES, site);
-    sanitizer::write(shared + row, MATRIX_ROW_BYTES);
     Fiber &me = fiber(thread);
     auto &exchange = me.warp->exchange[me.turn ^= 1].matrices;
     const uint32_t lane = thread.number % LANES;
@@ -143,6 +149,9 @@ void Worker::stmatrix(Thread &thread, Shared row, const uint32_t *from, Site sit
         }
     }
     finish(me, last);
+    for (uint32_t i = 0; i < 4; ++i) {
+        sanitizer::write(shared + exchange.rows[8 * i + lane / 4] + lane % 4 * 4, 4);
+    }
 }
 
 void Worker::mma(Thread &thread, MmaOperands *operands, Site site) {

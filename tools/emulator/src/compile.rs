@@ -152,16 +152,21 @@ impl Compiler {
     fn common_flags(&self) -> Vec<String> {
         let include = self.emulator.join("include").display().to_string();
         let mut flags: Vec<String> =
-            ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread"]
+            ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread"]
                 .map(String::from)
                 .into();
         flags.extend(["-Wall".into(), "-Wextra".into(), "-I".into(), include]);
         match self.build {
-            Build::Checked => flags.extend(["-g1".into(), "-Werror".into()]),
-            Build::Changed => flags.push("-g1".into()),
-            // Their reports name inlined functions too.
+            Build::Checked => flags.extend(["-O2".into(), "-g1".into(), "-Werror".into()]),
+            Build::Changed => flags.extend(["-O2".into(), "-g1".into()]),
+            // Their reports name inlined functions too. Compiling them takes longer than running them.
             Build::Address | Build::Thread => {
-                flags.extend(["-g".into(), "-DSETRANK_SANITIZED".into(), "-fno-omit-frame-pointer".into()]);
+                flags.extend([
+                    "-O1".into(),
+                    "-g".into(),
+                    "-DSETRANK_SANITIZED".into(),
+                    "-fno-omit-frame-pointer".into(),
+                ]);
             }
         }
         flags

@@ -132,7 +132,7 @@ impl Program {
             .arg(&output)
             .env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1")
             .env("UBSAN_OPTIONS", "print_stacktrace=1")
-            .env("TSAN_OPTIONS", "exitcode=0:history_size=3")
+            .env("TSAN_OPTIONS", "exitcode=0:history_size=3:atexit_sleep_ms=0")
             .output()
             .map_err(file_error(&self.path))?;
         let printed = String::from_utf8_lossy(&ran.stderr).into_owned();

@@ -49,8 +49,13 @@ fn run(program: &Program, of: &Launch, config: &Config) -> (Outcome, Launch) {
 #[test]
 fn races_are_found() {
     let program = program(Sanitizer::Thread);
-    let kernels =
-        [("race_of_neighbours", 64), ("race_of_stages", 64), ("race_of_copies", 64), ("race_of_rows", 32)];
+    let kernels = [
+        ("race_of_neighbours", 64),
+        ("race_of_stages", 64),
+        ("race_of_copies", 64),
+        ("race_of_rows", 32),
+        ("race_of_bulk", 64),
+    ];
     for (kernel, threads) in kernels {
         let of = launch(kernel, threads, &words(256), 64, 0, 0);
         // In this order the outputs are right: only the race is wrong.
@@ -93,6 +98,7 @@ fn reports_of_the_emulator_come_through() {
         let program = program(sanitizer);
         let of = launch("global_beyond", 32, &[], 32, 1, 0);
         let (outcome, _) = run(&program, &of, &Config::default());
+        assert_eq!(outcome.findings, []);
         let report = outcome.result.unwrap().unwrap_err();
         assert_eq!(report.fault, Fault::IllegalAddress);
         assert!(report.text.contains("byte 128 of `output` of 128 bytes"), "{report}");
@@ -113,6 +119,7 @@ fn correct_kernels_pass() {
         launch("mma", 32, &input, 128, 2, 0),
         launch("passes", 32, &input, 256, 7, 0),
         launch("every_width", 64, &input, 480, 0, 0),
+        launch("in_place", 32, &[], 32, 0, 0),
     ];
     let kernels = sources().compile().unwrap();
     for sanitizer in [Sanitizer::Address, Sanitizer::Thread] {

@@ -57,3 +57,34 @@ KERNEL local_overflow(const __grid_constant__ TestArguments p) {
 KERNEL signed_overflow(const __grid_constant__ TestArguments p) {
     ptx::store_global(p.output + threadIdx.x, static_cast<uint32_t>(p.a + p.b)); // found
 }
+
+// The bulk copy lands for its mbarrier; who does not wait there may be too early.
+KERNEL race_of_bulk(const __grid_constant__ TestArguments p) {
+    const ptx::Shared at = ptx::shared_base() + 8192;
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(at, 1);
+        ptx::fence_mbarrier_init();
+    }
+    ptx::barrier();
+    // The last thread to come to the barrier is the first to go on.
+    if (threadIdx.x == blockDim.x - 1) {
+        ptx::mbarrier_arrive_expect(at, 512);
+        ptx::bulk_load(ptx::shared_base(), p.input, 512, at); // written
+    }
+    const uint32_t value = ptx::load_shared<uint32_t>(ptx::shared_base() + threadIdx.x * 4); // read
+    ptx::store_global(p.output + threadIdx.x, value);
+}
+
+// No race: a lane overwrites what ldmatrix gave to it, not the row that it named.
+KERNEL in_place(const __grid_constant__ TestArguments p) {
+    const uint32_t lane = threadIdx.x;
+    ptx::store_shared(ptx::shared_base() + lane * 16, make_uint4(lane, lane, lane, lane));
+    ptx::sync_warp();
+    uint32_t words[4];
+    ptx::ldmatrix_x4(words, ptx::shared_base() + lane * 16);
+    for (uint32_t i = 0; i < 4; ++i) {
+        ptx::store_shared(ptx::shared_base() + (8 * i + lane / 4) * 16 + lane % 4 * 4, words[i] + 1);
+    }
+    ptx::sync_warp();
+    ptx::store_global(p.output + lane, ptx::load_shared<uint32_t>(ptx::shared_base() + lane * 16));
+}
