@@ -43,7 +43,9 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     out.flush()?;
     let wrong = checks.iter().flatten().filter(|check| !check.right).count();
     if wrong > 0 {
-        bail!("{wrong} result(s) are not what the CPU computes: this GPU, its driver or this program is at fault");
+        bail!(
+            "{wrong} result(s) are not what the CPU computes: this GPU, its driver or this program is at fault"
+        );
     }
     Ok(())
 }

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::sys::{CUevent_flags, CUresult, CUdevice_attribute as Attribute};
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUevent_flags, CUresult};
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, HostSlice, LaunchConfig, PushKernelArg,
-    result,
+    CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
 };
 
 use super::kernels::Kernels;
@@ -58,13 +57,15 @@ impl Gpu {
         // SAFETY: everything on this context happens in one stream, which orders it.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(|error| fails("making a stream", error))?;
-        let attribute = |which| context.attribute(which).map_err(|error| fails("asking for its limits", error));
+        let attribute =
+            |which| context.attribute(which).map_err(|error| fails("asking for its limits", error));
         let limits = Limits {
             shared_per_block: info.shared_per_block,
             shared_per_multiprocessor: attribute(
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
             )? as u32,
-            shared_reserved: attribute(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)? as u32,
+            shared_reserved: attribute(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?
+                as u32,
             multiprocessors: info.multiprocessors,
         };
         Ok(Gpu { info, limits, context, stream, kernels: Kernels::default(), last: Mutex::new(None) })
@@ -119,12 +120,15 @@ impl Gpu {
 
     /// The values of `staging`, once all copies to and from it are done.
     pub fn staged<'a, T: Element>(&self, staging: &'a Staging<T>) -> Result<&'a [T], DeviceError> {
-        staging.pinned().as_slice().map_err(|error| self.failed("waiting for a copy", error))
+        staging.wait().map_err(|error| self.failed("waiting for a copy", error))
     }
 
     /// The values of `staging` to be changed, once all copies to and from it are done.
-    pub fn staged_mut<'a, T: Element>(&self, staging: &'a mut Staging<T>) -> Result<&'a mut [T], DeviceError> {
-        staging.pinned_mut().as_mut_slice().map_err(|error| self.failed("waiting for a copy", error))
+    pub fn staged_mut<'a, T: Element>(
+        &self,
+        staging: &'a mut Staging<T>,
+    ) -> Result<&'a mut [T], DeviceError> {
+        staging.wait_mut().map_err(|error| self.failed("waiting for a copy", error))
     }
 
     /// Queues the copy of `from` to the device; `from` may change as soon as this returns.
@@ -132,20 +136,25 @@ impl Gpu {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
         // SAFETY: both hold as many values; the driver copies pageable memory before it returns.
-        let copied = self.bound().and_then(|()| unsafe {
-            result::memcpy_htod_async(to.address(), from, self.stream.cu_stream())
-        });
+        let copied = self
+            .bound()
+            .and_then(|()| unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) });
         copied.map_err(|error| self.failed(&format!("copying {} bytes to it", size_of_val(from)), error))
     }
 
     /// Queues the copy of `from` to the device; writing to `from` waits for it.
-    pub fn upload_staged<T: Element>(&self, to: &mut Buffer<T>, from: &Staging<T>) -> Result<(), DeviceError> {
+    pub fn upload_staged<T: Element>(
+        &self,
+        to: &mut Buffer<T>,
+        from: &Staging<T>,
+    ) -> Result<(), DeviceError> {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
-        // SAFETY: both hold as many values; the guard marks the memory as read until the copy is done.
-        let copied = self.bound().and_then(|()| unsafe {
-            let (values, _guard) = from.pinned().stream_synced_slice(&self.stream);
-            result::memcpy_htod_async(to.address(), values, self.stream.cu_stream())
+        let copied = self.bound().and_then(|()| {
+            from.copy_from(&self.stream, |values| {
+                // SAFETY: both hold as many values; nobody writes to these before the copy is done.
+                unsafe { result::memcpy_htod_async(to.address(), values, self.stream.cu_stream()) }
+            })
         });
         copied.map_err(|error| self.failed(&format!("copying {} values to it", from.len()), error))
     }
@@ -164,13 +173,18 @@ impl Gpu {
     }
 
     /// Queues the copy of `from` to the host; reading `to` waits for it.
-    pub fn download_staged<T: Element>(&self, to: &mut Staging<T>, from: &Buffer<T>) -> Result<(), DeviceError> {
+    pub fn download_staged<T: Element>(
+        &self,
+        to: &mut Staging<T>,
+        from: &Buffer<T>,
+    ) -> Result<(), DeviceError> {
         self.owns(from)?;
         same_len(to.len(), from.len())?;
-        // SAFETY: both hold as many values; the guard marks the memory as written until the copy is done.
-        let copied = self.bound().and_then(|()| unsafe {
-            let (values, _guard) = to.pinned_mut().stream_synced_mut_slice(&self.stream);
-            result::memcpy_dtoh_async(values, from.address(), self.stream.cu_stream())
+        let copied = self.bound().and_then(|()| {
+            to.copy_to(&self.stream, |values| {
+                // SAFETY: both hold as many values; nobody touches these before the copy is done.
+                unsafe { result::memcpy_dtoh_async(values, from.address(), self.stream.cu_stream()) }
+            })
         });
         copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))
     }
@@ -209,7 +223,8 @@ impl Gpu {
         launched.shapes = shapes::<P>;
         launched.parameter.clear();
         // SAFETY: the bytes of a parameter that is alive.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
         launched.parameter.extend_from_slice(bytes);
     }
 

@@ -60,8 +60,7 @@ impl Kernels {
             }
         };
         if plan.shared_bytes > found.shared {
-            let attribute =
-                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             found.function.set_attribute(attribute, plan.shared_bytes as i32).map_err(fails)?;
             found.shared = plan.shared_bytes;
         }
@@ -81,13 +80,14 @@ impl Kernels {
         let family = FAMILIES.iter().find(|family| family.name == plan.family).ok_or_else(|| {
             DeviceError::Plan { plan: *plan, reason: format!("there is no kernel family `{}`", plan.family) }
         })?;
-        let module =
-            context.load_module(Ptx::from_binary(family.fatbin.to_vec())).map_err(|error| DeviceError::NoCode {
+        let module = context.load_module(Ptx::from_binary(family.fatbin.to_vec())).map_err(|error| {
+            DeviceError::NoCode {
                 family: family.name,
                 name: info.name.clone(),
                 capability: info.capability,
                 message: driver::message(error),
-            })?;
+            }
+        })?;
         loaded.insert(family.name, module.clone());
         Ok(module)
     }

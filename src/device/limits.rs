@@ -23,8 +23,8 @@ impl Limits {
 
     /// A card of compute capability 8.0: A100.
     pub const SM_80: Limits = Limits::new(163, 164, 108);
-    /// A card of compute capability 8.9 with little shared memory, as 8.6 and 12.0 have: RTX 4090.
-    pub const SM_89: Limits = Limits::new(99, 100, 128);
+    /// A card of compute capability 8.9 with little shared memory, as 8.6 and 12.0 have: L4.
+    pub const SM_89: Limits = Limits::new(99, 100, 58);
     /// A card of compute capability 9.0: H100.
     pub const SM_90: Limits = Limits::new(227, 228, 132);
 

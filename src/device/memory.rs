@@ -65,7 +65,10 @@ impl Arena {
     pub fn clear(&mut self) -> Result<(), DeviceError> {
         let in_use = Arc::strong_count(&self.memory) - 1;
         if in_use > 0 {
-            return Err(DeviceError::Shapes(format!("{in_use} buffer(s) of `{}` are still in use", self.what)));
+            return Err(DeviceError::Shapes(format!(
+                "{in_use} buffer(s) of `{}` are still in use",
+                self.what
+            )));
         }
         self.used = 0;
         Ok(())

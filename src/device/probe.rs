@@ -80,6 +80,9 @@ mod tests {
             gpu(capability).check().unwrap();
         }
         let message = gpu((7, 5)).check().unwrap_err().to_string();
-        assert_eq!(message, "NVIDIA X has compute capability 7.5, but this program's kernels need 8.0 or more");
+        assert_eq!(
+            message,
+            "NVIDIA X has compute capability 7.5, but this program's kernels need 8.0 or more"
+        );
     }
 }

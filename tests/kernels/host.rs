@@ -86,7 +86,9 @@ fn arenas_are_cut_into_buffers() {
         gpu.upload(&mut a, &[1.5; 10]).unwrap();
         gpu.upload(&mut b, &[7, 8, 9]).unwrap();
         assert_eq!((gpu.download(&a).unwrap(), gpu.download(&b).unwrap()), (vec![1.5; 10], vec![7, 8, 9]));
-        assert!(a.pointer::<f32>().addr().is_multiple_of(256) && b.pointer::<i32>().addr().is_multiple_of(256));
+        assert!(
+            a.pointer::<f32>().addr().is_multiple_of(256) && b.pointer::<i32>().addr().is_multiple_of(256)
+        );
         let full = arena.take::<f32>(100).unwrap_err().to_string();
         assert!(full.contains("numbers needs 400 more bytes"), "{full}");
         let wrong = gpu.upload(&mut b, &[1]).unwrap_err().to_string();

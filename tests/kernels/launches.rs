@@ -5,8 +5,8 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::SetAttentionForward;
 use setrank::device::{Limits, Plan};
-use setrank::ops::attention::check::{Answer, Problem};
 use setrank::ops::attention::SetAttentionPlan;
+use setrank::ops::attention::check::{Answer, Problem};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 /// Numbers of the buffers of a launch.
@@ -50,7 +50,9 @@ pub fn answer(launch: &Launch) -> Answer {
     let log_sum_exp = launch.buffers[LOG_SUM_EXP].bytes.chunks_exact(4);
     Answer {
         heads: heads.map(|two| bf16::from_le_bytes(two.try_into().unwrap()).to_f64()).collect(),
-        log_sum_exp: log_sum_exp.map(|four| f64::from(f32::from_le_bytes(four.try_into().unwrap()))).collect(),
+        log_sum_exp: log_sum_exp
+            .map(|four| f64::from(f32::from_le_bytes(four.try_into().unwrap())))
+            .collect(),
     }
 }
 

@@ -33,7 +33,12 @@ const BUGS: [Bug; 13] = [
         "if (valid < KEY_ROWS) mask_keys(scores, valid, lane);",
         "(void)valid;",
     ),
-    ("loads behind the set", "tile.cuh", "const bool inside = row < valid;", "const bool inside = valid > 0;"),
+    (
+        "loads behind the set",
+        "tile.cuh",
+        "const bool inside = row < valid;",
+        "const bool inside = valid > 0;",
+    ),
     (
         "a wrong stride",
         "attention.cu",

@@ -90,15 +90,15 @@ impl Problem {
     pub fn plain(&self) -> Answer {
         let Heads { count, width } = self.heads;
         let rows = self.rows();
-        let mut answer = Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
+        let mut answer =
+            Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
         let scale = 1.0 / (width as f32).sqrt();
         for set in self.offsets.windows(2) {
             for head in 0..count {
                 for query in set[0]..set[1] {
                     let q = self.row(0, head, query);
-                    let scores: Vec<f32> = (set[0]..set[1])
-                        .map(|key| dot(q, self.row(1, head, key)) * scale)
-                        .collect();
+                    let scores: Vec<f32> =
+                        (set[0]..set[1]).map(|key| dot(q, self.row(1, head, key)) * scale).collect();
                     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                     let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
                     let sum: f32 = weights.iter().sum();
@@ -132,7 +132,9 @@ impl Problem {
                     .collect()
             };
             let found = [
-                deviation(heads(kernel), heads(&plain), heads(&exact), |value| bf16::from_f64(value).to_f64()),
+                deviation(heads(kernel), heads(&plain), heads(&exact), |value| {
+                    bf16::from_f64(value).to_f64()
+                }),
                 deviation(lse(kernel), lse(&plain), lse(&exact), |value| f64::from(value as f32)),
             ];
             worst = [worst[0].worse(found[0]), worst[1].worse(found[1])];

@@ -2,7 +2,8 @@
 
 use super::Heads;
 use crate::device::abi::{
-    SET_ATTENTION_KEY_ROWS, SET_ATTENTION_QUERY_ROWS, SET_ATTENTION_THREADS, SetAttentionForward, SetAttentionTile,
+    SET_ATTENTION_KEY_ROWS, SET_ATTENTION_QUERY_ROWS, SET_ATTENTION_THREADS, SetAttentionForward,
+    SetAttentionTile,
 };
 use crate::device::{DeviceError, Limits, Plan};
 
@@ -72,7 +73,11 @@ fn check(offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
         return refuse(format!("the first set begins at document {}, not at 0", offsets[0]));
     }
     if let Some(set) = offsets.windows(2).position(|set| set[1] < set[0]) {
-        return refuse(format!("set {set} ends at document {}, before it begins at {}", offsets[set + 1], offsets[set]));
+        return refuse(format!(
+            "set {set} ends at document {}, before it begins at {}",
+            offsets[set + 1],
+            offsets[set]
+        ));
     }
     if let Some(&rows) = offsets.last()
         && rows > i32::MAX as usize
@@ -147,7 +152,10 @@ mod tests {
             .iter()
             .map(|tile| [tile.set_begin, tile.set_rows, tile.first_query, tile.query_rows])
             .collect();
-        assert_eq!(tiles, [[1, 301, 0, 128], [1, 301, 128, 128], [1, 301, 256, 45], [302, 128, 0, 128], [0, 1, 0, 1]]);
+        assert_eq!(
+            tiles,
+            [[1, 301, 0, 128], [1, 301, 128, 128], [1, 301, 256, 45], [302, 128, 0, 128], [0, 1, 0, 1]]
+        );
     }
 
     #[test]
