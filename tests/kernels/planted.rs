@@ -12,6 +12,9 @@ use crate::launches;
 /// A bug in the source: what, in which file, the right text and the wrong one.
 type Bug = (&'static str, &'static str, &'static str, &'static str);
 
+/// A bug in the launch: what, and how to make it.
+type Change = (&'static str, fn(&mut Launch));
+
 const BUGS: [Bug; 13] = [
     ("a missing barrier", "attention.cu", "        ptx::barrier();\n", ""),
     (
@@ -110,15 +113,15 @@ fn bugs_in_the_launch_are_caught() {
     let right = launches::set_attention(&problem, &Limits::SM_90);
     let kernels = Kernels::repository();
     assert_eq!(caught(&kernels, &problem, &right), None, "without a bug");
-    let changes: [(&str, &dyn Fn(&mut Launch)); 8] = [
-        ("too little shared memory", &|launch| launch.shared_bytes -= 16),
-        ("a kernel of more stages than there is memory for", &|launch| launch.shared_bytes -= 8 << 10),
-        ("a block too few", &|launch| launch.grid[0] -= 1),
-        ("a block too many", &|launch| launch.grid[0] += 1),
-        ("a head too few", &|launch| launch.grid[1] -= 1),
-        ("a warp too few", &|launch| launch.block[0] -= 32),
-        ("more threads than the kernel is for", &|launch| launch.block[0] += 32),
-        ("a buffer that is too short", &|launch| launch.buffers[0].bytes.truncate(8192)),
+    let changes: [Change; 8] = [
+        ("too little shared memory", |launch| launch.shared_bytes -= 16),
+        ("a kernel of more stages than there is memory for", |launch| launch.shared_bytes -= 8 << 10),
+        ("a block too few", |launch| launch.grid[0] -= 1),
+        ("a block too many", |launch| launch.grid[0] += 1),
+        ("a head too few", |launch| launch.grid[1] -= 1),
+        ("a warp too few", |launch| launch.block[0] -= 32),
+        ("more threads than the kernel is for", |launch| launch.block[0] += 32),
+        ("a buffer that is too short", |launch| launch.buffers[0].bytes.truncate(8192)),
     ];
     for (bug, change) in changes {
         let mut launch = right.clone();

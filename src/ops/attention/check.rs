@@ -85,28 +85,35 @@ impl Problem {
         Answer { heads, log_sum_exp }
     }
 
-    /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32, weights rounded to bf16
-    /// for the product with the values, results rounded to bf16.
-    pub fn plain(&self) -> Answer {
+    /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32 and powers of two, weights
+    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go in the order that `order` gives
+    /// to the numbers below a length.
+    fn plain(&self, order: impl Fn(usize) -> Vec<usize>) -> Answer {
         let Heads { count, width } = self.heads;
         let rows = self.rows();
         let mut answer =
             Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
-        let scale = 1.0 / (width as f32).sqrt();
+        let scale = (std::f64::consts::LOG2_E / (width as f64).sqrt()) as f32;
+        let dimensions = order(width);
         for set in self.offsets.windows(2) {
+            let keys = order(set[1] - set[0]);
             for head in 0..count {
                 for query in set[0]..set[1] {
                     let q = self.row(0, head, query);
-                    let scores: Vec<f32> =
-                        (set[0]..set[1]).map(|key| dot(q, self.row(1, head, key)) * scale).collect();
+                    let score = |key: &usize| {
+                        let k = self.row(1, head, set[0] + key);
+                        dimensions.iter().map(|&d| q[d].to_f32() * k[d].to_f32()).sum::<f32>() * scale
+                    };
+                    let scores: Vec<f32> = keys.iter().map(score).collect();
                     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
+                    let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp2()).collect();
                     let sum: f32 = weights.iter().sum();
-                    answer.log_sum_exp[head * rows + query] = f64::from(largest + sum.ln());
+                    answer.log_sum_exp[head * rows + query] =
+                        f64::from((largest + sum.log2()) * std::f32::consts::LN_2);
                     let mut result = vec![0.0f32; width];
-                    for (key, &weight) in (set[0]..set[1]).zip(&weights) {
+                    for (&key, &weight) in keys.iter().zip(&weights) {
                         let weight = bf16::from_f32(weight).to_f32();
-                        let value = self.row(2, head, key);
+                        let value = self.row(2, head, set[0] + key);
                         result.iter_mut().zip(value).for_each(|(to, value)| *to += weight * value.to_f32());
                     }
                     let to = &mut answer.heads[(query * count + head) * width..][..width];
@@ -119,27 +126,20 @@ impl Problem {
         answer
     }
 
-    /// How far a kernel's answer is off, set by set: the worst of the heads' results, and of the log-sum-exps.
+    /// How far a kernel's answer is off: the heads' results, and the log-sum-exps.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
-        let (exact, plain) = (self.exact(), self.plain());
-        let (rows, hidden) = (self.rows(), self.heads.hidden());
-        let mut worst = [Deviation::default(); 2];
-        for set in self.offsets.windows(2) {
-            let heads = |answer: &Answer| answer.heads[set[0] * hidden..set[1] * hidden].to_vec();
-            let lse = |answer: &Answer| -> Vec<f64> {
-                (0..self.heads.count)
-                    .flat_map(|head| answer.log_sum_exp[head * rows + set[0]..head * rows + set[1]].to_vec())
-                    .collect()
-            };
-            let found = [
-                deviation(heads(kernel), heads(&plain), heads(&exact), |value| {
-                    bf16::from_f64(value).to_f64()
-                }),
-                deviation(lse(kernel), lse(&plain), lse(&exact), |value| f64::from(value as f32)),
-            ];
-            worst = [worst[0].worse(found[0]), worst[1].worse(found[1])];
-        }
-        worst
+        let exact = self.exact();
+        let plain = [
+            self.plain(|len| (0..len).collect()),
+            self.plain(|len| (0..len).rev().collect()),
+            self.plain(|len| (0..len).step_by(2).chain((1..len).step_by(2)).collect()),
+        ];
+        let heads = plain.each_ref().map(|plain| &plain.heads[..]);
+        let log_sum_exp = plain.each_ref().map(|plain| &plain.log_sum_exp[..]);
+        [
+            deviation(&kernel.heads, &heads, &exact.heads, |value| bf16::from_f64(value).to_f64()),
+            deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, |value| f64::from(value as f32)),
+        ]
     }
 
     /// The answer of a GPU.
@@ -159,10 +159,6 @@ impl Problem {
             log_sum_exp: gpu.download(&log_sum_exp)?.into_iter().map(f64::from).collect(),
         })
     }
-}
-
-fn dot(a: &[bf16], b: &[bf16]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()).sum()
 }
 
 /// Set sizes that reach every path: one document, less and more than a tile of keys or queries, several tiles.
