@@ -4,6 +4,9 @@ use crate::{Error, Result};
 
 /// Takes feature values, row after row.
 pub trait Sink: Send {
+    /// Whether anything is made of the values: where not, none need be given.
+    const KEEPS: bool = true;
+
     /// Appends whole rows.
     fn append(&mut self, values: &[f32]) -> Result<()>;
 }
@@ -24,6 +27,8 @@ impl Sink for Vec<f32> {
 pub struct Discard;
 
 impl Sink for Discard {
+    const KEEPS: bool = false;
+
     fn append(&mut self, _: &[f32]) -> Result<()> {
         Ok(())
     }

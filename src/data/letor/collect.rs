@@ -1,9 +1,8 @@
 //! Puts the parsed chunks of all input files together, in order.
 
-use std::collections::HashMap;
-
 use super::layout::{Layout, Segment, append_rows};
-use super::line::{Chunk, LineError, Place, mixed_labels};
+use super::line::{Chunk, LineError, Place, Run, mixed_labels};
+use super::query_ids::QueryIds;
 use super::{IndexBase, LetorOptions};
 use crate::data::Columns;
 use crate::data::column::TextColumn;
@@ -36,8 +35,7 @@ pub struct Collector<'a, S> {
     ids: Vec<u8>,
     id_ends: Vec<u64>,
 
-    query_ids: Vec<String>,
-    numbers: HashMap<String, usize>,
+    query_ids: QueryIds,
     /// Where the last document of each query stands: file and line.
     last_places: Vec<(usize, u64)>,
     /// Query number and number of documents of each run of documents.
@@ -103,8 +101,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             labels: Vec::new(),
             ids: Vec::new(),
             id_ends: Vec::new(),
-            query_ids: Vec::new(),
-            numbers: HashMap::new(),
+            query_ids: QueryIds::default(),
             last_places: Vec::new(),
             runs: Vec::new(),
             regrouped: 0,
@@ -140,6 +137,9 @@ impl<'a, S: Sink> Collector<'a, S> {
         if self.layout.replace(layout) != Some(layout) {
             self.segments.push(Segment { layout, rows: 0 });
         }
+        if !S::KEEPS {
+            return Ok(());
+        }
         for chunk in chunks {
             self.segments.last_mut().expect("just pushed").rows += chunk.documents() as u64;
             append_rows(&mut self.sink, chunk, layout, self.options.absent, &mut self.block)?;
@@ -157,11 +157,11 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         self.labels.extend_from_slice(&chunk.labels);
         let start = self.ids.len() as u64;
-        self.ids.extend_from_slice(chunk.ids.as_bytes());
+        self.ids.extend_from_slice(&chunk.ids);
         self.id_ends.extend(chunk.id_ends.iter().map(|&end| start + end as u64));
         self.documents += chunk.documents() as u64;
         for run in &chunk.runs {
-            self.append_run(&run.id, run.documents, run.first_line, run.last_line);
+            self.append_run(&chunk.query_ids[run.id.clone()], run);
         }
         self.append_indices(chunk)?;
         if let Some(error) = &chunk.error {
@@ -171,18 +171,13 @@ impl<'a, S: Sink> Collector<'a, S> {
         Ok(())
     }
 
-    fn append_run(&mut self, id: &str, documents: u64, first_line: u64, last_line: u64) {
+    fn append_run(&mut self, id: &str, run: &Run) {
+        let &Run { documents, first_line, last_line, .. } = run;
         let file = self.files.len() - 1;
-        let number = match self.numbers.get(id) {
-            Some(&number) => number,
-            None => {
-                let number = self.query_ids.len();
-                self.query_ids.push(id.to_owned());
-                self.numbers.insert(id.to_owned(), number);
-                self.last_places.push((0, 0));
-                number
-            }
-        };
+        let number = self.query_ids.number(id);
+        if number == self.last_places.len() {
+            self.last_places.push((0, 0));
+        }
         let known = self.last_places[number];
         self.last_places[number] = (file, self.lines + last_line + 1);
         match self.runs.last_mut() {
@@ -264,22 +259,20 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// The documents, regrouped by query, and the sink; `sizes` are those of the queries where the text has no ids.
-    pub fn finish(mut self, sizes: Option<Vec<u64>>, bytes: u64) -> Result<(Collected, S)> {
+    pub fn finish(self, sizes: Option<Vec<u64>>, bytes: u64) -> Result<(Collected, S)> {
         if self.documents == 0 {
             return Err(Error::data(format!("{}: no documents", self.files.join(", "))));
         }
         self.warn();
-        let sizes = match sizes {
-            Some(sizes) => {
-                self.query_ids = (1..=sizes.len()).map(|number| number.to_string()).collect();
-                sizes
-            }
+        let Layout { first, width } = self.layout.unwrap_or_else(|| self.layout_so_far());
+        let (query_ids, sizes): (TextColumn, _) = match sizes {
+            Some(sizes) => ((1..=sizes.len()).map(|number| number.to_string()).collect(), sizes),
             None => {
                 let mut sizes = vec![0; self.query_ids.len()];
                 for &(query, documents) in &self.runs {
                     sizes[query] += documents;
                 }
-                sizes
+                (self.query_ids.into_column(), sizes)
             }
         };
         let mut offsets = vec![0];
@@ -288,7 +281,6 @@ impl<'a, S: Sink> Collector<'a, S> {
             Some(*end)
         }));
         let order = (self.regrouped > 0).then(|| grouped_order(&self.runs, &offsets));
-        let Layout { first, width } = self.layout.unwrap_or_else(|| self.layout_so_far());
         let columns = Columns {
             first_index: first,
             count: width,
@@ -312,7 +304,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             order,
             offsets,
             labels,
-            query_ids: self.query_ids.iter().collect(),
+            query_ids,
             document_ids,
             bytes,
         };

@@ -1,8 +1,15 @@
 //! Lines of LETOR text, parsed into a [`Chunk`].
 
-use super::usual;
+use std::ops::Range;
+
+use super::marks::{Marked, Marks};
+use super::pairs::{self, Run as PairRun};
+use super::word::{self, Repeated};
 use super::{IndexBase, Labels, LetorOptions, MAX_INDEX};
 use crate::data::number::{Flaw, byte, ends_token, scan, scan_digits};
+
+/// What the token of a query's id begins with.
+const QID: &[u8] = b"qid:";
 
 /// One feature as the text gives it.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +23,8 @@ pub struct Entry {
 /// Neighbouring documents of one query.
 #[derive(Debug)]
 pub struct Run {
-    pub id: String,
+    /// Where its id stands in [`Chunk::query_ids`].
+    pub id: Range<usize>,
     pub documents: u64,
     pub first_line: u64,
     pub last_line: u64,
@@ -44,6 +52,8 @@ pub struct Place {
 pub struct Chunk {
     /// Number of lines.
     pub lines: u64,
+    /// Ids of all runs, one after the other.
+    pub query_ids: String,
     /// Queries in order; empty where set sizes come from a companion file.
     pub runs: Vec<Run>,
     /// Whether the documents have labels; `None` without documents.
@@ -52,8 +62,8 @@ pub struct Chunk {
     pub first_document: Option<Place>,
     /// One a document where they have labels.
     pub labels: Vec<f32>,
-    /// Ids of all documents, one after the other.
-    pub ids: String,
+    /// Ids of all documents, one after the other: each valid UTF-8.
+    pub ids: Vec<u8>,
     /// Where the id of each document ends.
     pub id_ends: Vec<usize>,
     /// Features of all documents; ascending indices inside a document.
@@ -74,19 +84,25 @@ pub struct Chunk {
     pub first_duplicate: Option<u64>,
     /// The error that ended the parsing.
     pub error: Option<LineError>,
+    /// Marks of the text, of no use once it is parsed but for their memory.
+    marks: Marks,
 }
 
 impl Chunk {
     /// Parses `text`, which holds whole lines, in the memory of the chunk `used`, which is not needed any more.
     pub fn parse(text: &[u8], options: &LetorOptions, used: Chunk) -> Chunk {
+        let mut chunk = used.emptied();
+        let mut marks = std::mem::take(&mut chunk.marks);
         let mut parser = Parser {
             text,
+            marked: marks.mark(text),
+            query: None,
             at: 0,
             bounds: Bounds::new(options),
             labels: options.labels,
             sized: !options.query_sizes.is_empty(),
             label_offset: options.label_offset,
-            chunk: used.emptied(),
+            chunk,
         };
         // Eight bytes a pair is a fair guess: it spares most of the growing.
         parser.chunk.entries.reserve(text.len() / 8);
@@ -98,18 +114,31 @@ impl Chunk {
             }
             parser.chunk.lines += 1;
         }
-        parser.chunk
+        let chunk = parser.chunk;
+        Chunk { marks, ..chunk }
     }
 
     /// An empty chunk with the memory of this one, which saves the system from handing out new pages.
     fn emptied(self) -> Chunk {
-        let Chunk { mut labels, mut ids, mut id_ends, mut entries, mut entry_ends, .. } = self;
+        let Chunk {
+            mut query_ids,
+            mut runs,
+            mut labels,
+            mut ids,
+            mut id_ends,
+            mut entries,
+            mut entry_ends,
+            marks,
+            ..
+        } = self;
+        query_ids.clear();
+        runs.clear();
         labels.clear();
         ids.clear();
         id_ends.clear();
         entries.clear();
         entry_ends.clear();
-        Chunk { labels, ids, id_ends, entries, entry_ends, ..Chunk::default() }
+        Chunk { query_ids, runs, labels, ids, id_ends, entries, entry_ends, marks, ..Chunk::default() }
     }
 
     /// Number of documents.
@@ -150,7 +179,10 @@ impl Bounds {
 
 struct Parser<'a> {
     text: &'a [u8],
+    marked: Marked<'a>,
     at: usize,
+    /// The `qid:` token of the last run, where it is short.
+    query: Option<Repeated>,
     bounds: Bounds,
     labels: Labels,
     sized: bool,
@@ -228,7 +260,9 @@ impl<'a> Parser<'a> {
         self.chunk.entry_ends.push(self.chunk.entries.len());
         let line = self.chunk.lines;
         if let Some(id) = id {
-            let id = id.to_owned();
+            let start = self.chunk.query_ids.len();
+            self.chunk.query_ids.push_str(id);
+            let id = start..self.chunk.query_ids.len();
             self.chunk.runs.push(Run { id, documents: 1, first_line: line, last_line: line });
         } else if let Some(run) = self.chunk.runs.last_mut() {
             run.documents += 1;
@@ -240,10 +274,10 @@ impl<'a> Parser<'a> {
     /// The label and the blanks after it; `None` where the line begins without one.
     fn label(&mut self) -> Result<Option<f32>, LineError> {
         let start = self.at;
-        let quick = self.text[start..].first_chunk().and_then(usual::value);
-        let (value, end) = match quick.map(|(value, length)| (value, start + length)) {
-            Some(quick) => quick,
-            None => match scan(self.text, start) {
+        let (value, end) = match self.text[start..] {
+            // A grade, as most labels are.
+            [digit @ b'0'..=b'9', b' ', ..] => (f32::from(digit - b'0'), start + 1),
+            _ => match scan(self.text, start) {
                 Ok(scanned) => scanned,
                 Err(flaw) => return self.no_label(start, flaw),
             },
@@ -268,7 +302,7 @@ impl<'a> Parser<'a> {
             (_, Flaw::BeyondF32) => "the label is beyond the range of a 32-bit float",
             _ if !token.contains(&b':') => "the label is not a number",
             (Labels::Required, _) => "a line begins with a label: a number before anything else",
-            (Labels::Optional, _) if self.sized || token.starts_with(b"qid:") => return Ok(None),
+            (Labels::Optional, _) if self.sized || token.starts_with(QID) => return Ok(None),
             (Labels::Optional, _) => "a line begins with a label and `qid:`, or with `qid:` alone",
         };
         Err(self.error(start, reason))
@@ -276,12 +310,18 @@ impl<'a> Parser<'a> {
 
     /// Passes the `qid:` token if it is that of the document before, as it mostly is.
     fn repeats_query_id(&mut self) -> bool {
-        let Some(run) = self.chunk.runs.last() else { return false };
-        let id = self.text[self.at..].strip_prefix(b"qid:").and_then(|id| id.strip_prefix(run.id.as_bytes()));
-        let end = self.at + "qid:".len() + run.id.len();
-        let repeats = id.is_some() && ends_token(byte(self.text, end));
+        let (repeats, length) = match (&self.query, self.text[self.at..].first_chunk()) {
+            (Some(query), Some(window)) => (query.begins(window), query.length),
+            _ => {
+                let Some(run) = self.chunk.runs.last() else { return false };
+                let last = &self.chunk.query_ids.as_bytes()[run.id.clone()];
+                let id = self.text[self.at..].strip_prefix(QID).and_then(|id| id.strip_prefix(last));
+                (id.is_some(), QID.len() + last.len())
+            }
+        };
+        let repeats = repeats && ends_token(byte(self.text, self.at + length));
         if repeats {
-            self.at = end;
+            self.at += length;
         }
         repeats
     }
@@ -289,7 +329,8 @@ impl<'a> Parser<'a> {
     /// The `qid:` token.
     fn query_id(&mut self) -> Result<&'a str, LineError> {
         let start = self.at;
-        let Some(id) = self.token(start).strip_prefix(b"qid:") else {
+        let token = self.token(start);
+        let Some(id) = token.strip_prefix(QID) else {
             return Err(self.error(
                 start,
                 "no `qid:` after the label; where set sizes stand in a file of their own, name it with \
@@ -302,65 +343,43 @@ impl<'a> Parser<'a> {
         let Ok(id) = std::str::from_utf8(id) else {
             return Err(self.error(start, "the query id is not valid UTF-8"));
         };
-        self.at = start + "qid:".len() + id.len();
+        self.at = start + token.len();
+        self.query = Repeated::new(token);
         Ok(id)
     }
 
     /// All `index:value` pairs of the line.
     fn features(&mut self) -> Result<(), LineError> {
-        // Locals, since every push could otherwise have changed what stands in `self`.
-        let text = self.text;
-        let mut at = self.at;
-        let mut entries = std::mem::take(&mut self.chunk.entries);
-        let first = entries.len();
-        // The index that is expected: an ascending line has no lower one.
-        let mut next = self.bounds.least;
-        let mut ascending = true;
+        let first = self.chunk.entries.len();
+        let (least, largest) = (self.bounds.least, self.bounds.largest);
+        if self.peek() == b' ' {
+            self.at += 1;
+        }
+        // The index that is expected first: an ascending line has no lower one.
+        let mut run = PairRun { at: self.at, next: least, ascending: true };
         let outcome = loop {
-            let start = at;
-            let (index, value) =
-                if let Some(pair) = text[at..].first_chunk().and_then(|window| usual::pair(window, next)) {
-                    at += pair.length;
-                    (pair.index, pair.value)
-                } else {
-                    match byte(text, at) {
-                        b'0'..=b'9' => {}
-                        b' ' | b'\t' | b'\r' => {
-                            at += 1;
-                            continue;
-                        }
-                        b'\n' | b'#' => break Ok(()),
-                        _ => break Err(self.no_pair(start)),
-                    }
-                    let mut digits = 0;
-                    at = scan_digits(text, start, &mut digits);
-                    if byte(text, at) != b':' {
-                        break Err(self.no_pair(start));
-                    }
-                    // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
-                    let index =
-                        if at - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
-                    match scan(text, at + 1) {
-                        Ok((value, end)) => {
-                            at = end;
-                            (index, value)
-                        }
-                        Err(flaw) => break Err(self.no_value(start, flaw)),
-                    }
-                };
-            if (index < self.bounds.least || index > self.bounds.largest)
-                && let Err(error) = self.unusual_index(start, index)
-            {
-                break Err(error);
+            run = pairs::append(self.marked, run, least..=largest, &mut self.chunk.entries);
+            match byte(self.text, run.at) {
+                b'0'..=b'9' => {}
+                b' ' | b'\t' | b'\r' => {
+                    run.at += 1;
+                    continue;
+                }
+                b'\n' | b'#' => break Ok(()),
+                _ => break Err(self.no_pair(run.at)),
             }
-            ascending &= index >= next || entries.len() == first;
-            next = index + 1;
-            entries.push(Entry { index, value });
+            match self.pair(&mut run.at) {
+                Ok(entry) => {
+                    run.ascending &= entry.index >= run.next || self.chunk.entries.len() == first;
+                    run.next = entry.index + 1;
+                    self.chunk.entries.push(entry);
+                }
+                Err(error) => break Err(error),
+            }
         };
-        self.chunk.entries = entries;
-        self.at = at;
+        self.at = run.at;
         outcome?;
-        if !ascending && self.chunk.entries.len() > first {
+        if !run.ascending {
             self.sort_entries(first);
         }
         if let [least, .., largest] | [least @ largest] = &self.chunk.entries[first..] {
@@ -369,6 +388,24 @@ impl<'a> Parser<'a> {
             self.chunk.largest = self.chunk.largest.max(Some(largest));
         }
         Ok(())
+    }
+
+    /// Any pair that begins with a digit at `at`, which goes behind it.
+    fn pair(&mut self, at: &mut usize) -> Result<Entry, LineError> {
+        let start = *at;
+        let mut digits = 0;
+        let colon = scan_digits(self.text, start, &mut digits);
+        if byte(self.text, colon) != b':' {
+            return Err(self.no_pair(start));
+        }
+        // Beyond the largest index the value makes no difference; so many digits may have wrapped around.
+        let index = if colon - start > 19 { u32::MAX } else { u32::try_from(digits).unwrap_or(u32::MAX) };
+        let (value, end) = scan(self.text, colon + 1).map_err(|flaw| self.no_value(start, flaw))?;
+        if index < self.bounds.least || index > self.bounds.largest {
+            self.unusual_index(start, index)?;
+        }
+        *at = end;
+        Ok(Entry { index, value })
     }
 
     /// An index outside of the common range: 0, the declared width, or an error.
@@ -404,7 +441,7 @@ impl<'a> Parser<'a> {
     #[cold]
     fn no_pair(&self, start: usize) -> LineError {
         let token = self.token(start);
-        if token.starts_with(b"qid:") {
+        if token.starts_with(QID) {
             let reason = if self.sized {
                 "the text has query ids: leave --query-sizes out"
             } else {
@@ -468,12 +505,12 @@ impl<'a> Parser<'a> {
         self.at += 1;
         self.skip_blanks();
         let rest = &self.text[self.at..];
-        let length =
-            rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).unwrap_or(rest.len());
-        let Ok(id) = std::str::from_utf8(&rest[..length]) else {
+        let word::Word { length, ascii } = word::first(rest);
+        let id = &rest[..length];
+        if !ascii && std::str::from_utf8(id).is_err() {
             return Err(self.error(self.at, "the document id is not valid UTF-8"));
-        };
-        self.chunk.ids.push_str(id);
+        }
+        self.chunk.ids.extend_from_slice(id);
         Ok(())
     }
 }

@@ -32,9 +32,13 @@
 mod collect;
 mod layout;
 mod line;
+mod marks;
+mod pairs;
+mod query_ids;
 mod render;
 pub mod sizes;
 mod usual;
+mod word;
 
 use std::path::{Path, PathBuf};
 
@@ -110,7 +114,7 @@ impl Default for LetorOptions {
             label_offset: 0.0,
             query_sizes: Vec::new(),
             labels: Labels::Required,
-            chunk_size: 1 << 18,
+            chunk_size: 1 << 16,
         }
     }
 }
