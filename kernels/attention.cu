@@ -5,7 +5,7 @@
 // Set attention, forward: every document of a set attends to all documents of the set, in each head.
 //
 //   o[i] = Σ_j p[i, j] v[j],   p[i, j] = exp(q[i]·k[j] / √D − L[i]),   L[i] = log Σ_j exp(q[i]·k[j] / √D)
-//   (paper, equations 2 and 3; i and j run over the documents of one set)
+//   (paper, equations 4 to 6; i and j run over the documents of one set)
 //
 // Shapes      qkv [3, H, N, D], so that the keys of a (set, head) are one run; output [N, H·D]; log_sum_exp [H, N].
 // Checked     by the launcher (src/ops/attention/device.rs): D 32 or 64, tiles inside of N, 16-byte alignment.

@@ -1,4 +1,4 @@
-// Tiles of bf16 rows in shared memory: how they are laid out, filled and written back.
+// Tiles of bf16 rows in shared memory: how they are laid out and filled.
 #pragma once
 
 #include "ptx.cuh"

@@ -22,7 +22,7 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,
 
-    /// Where to compute; `auto` is the best that this build and machine have [default: auto]
+    /// Where to compute; `auto` is the best that this build and machine have, and says so [default: cpu]
     #[arg(long)]
     pub device: Option<DeviceChoice>,
 }

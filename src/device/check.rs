@@ -27,6 +27,9 @@ impl Deviation {
 /// Holds `kernel` against the rule; all are values of the same results, `plain` once for each order of sums, and `round`
 /// rounds to the type that they are stored in. Where the exact value is not finite, the kernel's must not be either.
 pub fn deviation(kernel: &[f64], plain: &[&[f64]], exact: &[f64], round: impl Fn(f64) -> f64) -> Deviation {
+    if kernel.len() != exact.len() {
+        return Deviation { found: f64::INFINITY, allowed: 0.0 };
+    }
     let mut found = 0.0f64;
     let (mut of_plain, mut of_rounding) = (0.0f64, 0.0f64);
     for (at, (&kernel, &exact)) in kernel.iter().zip(exact).enumerate() {
@@ -39,7 +42,9 @@ pub fn deviation(kernel: &[f64], plain: &[&[f64]], exact: &[f64], round: impl Fn
         // A NaN is no small error.
         let error = (kernel - exact).abs();
         found = found.max(if error.is_nan() { f64::INFINITY } else { error });
-        of_plain = plain.iter().fold(of_plain, |largest, plain| largest.max((plain[at] - exact).abs()));
+        // One that overflowed is no measure.
+        let errors = plain.iter().map(|plain| (plain[at] - exact).abs()).filter(|error| error.is_finite());
+        of_plain = errors.fold(of_plain, f64::max);
         of_rounding = of_rounding.max((round(exact) - exact).abs());
     }
     Deviation { found, allowed: 2.0 * of_plain + 2.0 * of_rounding }
@@ -78,6 +83,8 @@ mod tests {
     #[test]
     fn what_is_not_finite_must_be_found() {
         assert!(!of(&[f64::NAN], &[1.0], &[1.0]).is_allowed());
+        assert!(!of(&[2.0], &[f64::INFINITY], &[1.0]).is_allowed());
+        assert!(!of(&[], &[], &[1.0]).is_allowed());
         assert!(!of(&[1.0], &[1.0], &[f64::NAN]).is_allowed());
         assert!(of(&[f64::NAN], &[1.0], &[f64::INFINITY]).is_allowed());
     }

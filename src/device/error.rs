@@ -11,8 +11,8 @@ pub enum Unavailable {
     NotBuilt,
     /// There is no driver library.
     #[error(
-        "there is no NVIDIA driver: libcuda.so was not found (install the driver, 580 or newer, or add its folder to \
-         LD_LIBRARY_PATH)"
+        "there is no NVIDIA driver: libcuda.so was not found or does not load (install the driver, 580 or newer, or add \
+         its folder to LD_LIBRARY_PATH)"
     )]
     NoDriver,
     /// The driver is older than the kernels.
@@ -53,8 +53,10 @@ pub enum Unavailable {
         name: String,
     },
     /// The device cannot run any of the code that was built.
-    #[error("{name} has compute capability {}.{}, but this program's kernels need {}.{} or more", .found.0, .found.1,
-        .needed.0, .needed.1)]
+    #[error(
+        "{name} has compute capability {}.{}, but this program's kernels need {}.{} or more: use --device cpu", .found.0,
+        .found.1, .needed.0, .needed.1
+    )]
     OldDevice {
         /// The device.
         name: String,
@@ -100,7 +102,9 @@ pub enum DeviceError {
         total: usize,
     },
     /// An arena is too small for what was to be put into it.
-    #[error("{what} needs {needed} more bytes, but {free} of the arena's {total} are left")]
+    #[error(
+        "{what} needs {needed} more bytes, but {free} of the arena's {total} are left: `Arena::bytes_for` sizes it"
+    )]
     ArenaFull {
         /// What the arena holds.
         what: String,
@@ -123,6 +127,17 @@ pub enum DeviceError {
         name: String,
         /// Its compute capability.
         capability: (i32, i32),
+        /// The driver's message.
+        message: String,
+    },
+    /// The code is for a newer driver.
+    #[error(
+        "the NVIDIA driver does not take the code of kernel family `{family}`: update the driver, or build this program \
+         with nvcc 13.0 ({message})"
+    )]
+    NewerCode {
+        /// The family.
+        family: &'static str,
         /// The driver's message.
         message: String,
     },

@@ -17,7 +17,7 @@ use super::{DeviceError, Limits, Plan, driver};
 ///
 /// # Safety
 ///
-/// The type is laid out as the kernel's own parameter.
+/// The type is laid out as the kernel's own parameter, without padding.
 pub unsafe trait Parameter: DeviceRepr + Copy {
     /// The shapes that it stands for, for messages.
     fn shapes(&self) -> String;
@@ -88,10 +88,14 @@ impl Gpu {
 
     /// Refuses a buffer of another GPU, or of this one taken into use a second time: nothing orders their streams.
     pub fn owns<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), DeviceError> {
-        if *buffer.stream() == *self.stream {
+        self.same_stream("a buffer", buffer.stream())
+    }
+
+    fn same_stream(&self, what: &str, stream: &CudaStream) -> Result<(), DeviceError> {
+        if *stream == *self.stream {
             return Ok(());
         }
-        Err(DeviceError::Shapes("a buffer of another GPU, or of another use of this one".into()))
+        Err(DeviceError::Shapes(format!("{what} of another GPU, or of another use of this one")))
     }
 
     /// `bytes` bytes of memory for buffers; `what` they hold, for messages. Their content is arbitrary.
@@ -114,7 +118,7 @@ impl Gpu {
         if len == 0 || len.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
             return Err(DeviceError::Shapes(format!("pinned memory for {len} values")));
         }
-        Staging::new(&self.context, len)
+        Staging::new(&self.stream, len)
             .map_err(|error| self.failed(&format!("pinning {len} values of the host's memory"), error))
     }
 
@@ -131,7 +135,7 @@ impl Gpu {
         staging.wait_mut().map_err(|error| self.failed("waiting for a copy", error))
     }
 
-    /// Queues the copy of `from` to the device; `from` may change as soon as this returns.
+    /// Copies `from` to the device, in the stream's order; `from` may change as soon as this returns.
     pub fn upload<T: Element>(&self, to: &mut Buffer<T>, from: &[T]) -> Result<(), DeviceError> {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
@@ -151,7 +155,7 @@ impl Gpu {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
         let copied = self.bound().and_then(|()| {
-            from.copy_from(&self.stream, |values| {
+            from.copy_from(|values| {
                 // SAFETY: both hold as many values; nobody writes to these before the copy is done.
                 unsafe { result::memcpy_htod_async(to.address(), values, self.stream.cu_stream()) }
             })
@@ -181,7 +185,7 @@ impl Gpu {
         self.owns(from)?;
         same_len(to.len(), from.len())?;
         let copied = self.bound().and_then(|()| {
-            to.copy_to(&self.stream, |values| {
+            to.copy_to(|values| {
                 // SAFETY: both hold as many values; nobody touches these before the copy is done.
                 unsafe { result::memcpy_dtoh_async(values, from.address(), self.stream.cu_stream()) }
             })
@@ -197,6 +201,8 @@ impl Gpu {
     /// until the stream has got there, as its doc comment in `kernels/` demands.
     pub unsafe fn launch<P: Parameter>(&self, plan: &Plan, parameter: &P) -> Result<(), DeviceError> {
         plan.check(&self.limits)?;
+        // Loading a kernel happens in the context of the thread.
+        self.bound().map_err(|error| self.failed("taking it into use on this thread", error))?;
         let function = self.kernels.get(&self.context, &self.info, plan)?;
         let [x, y, z] = plan.grid;
         let config = LaunchConfig {
@@ -206,10 +212,13 @@ impl Gpu {
         };
         // SAFETY: the caller's.
         let launched = unsafe { self.stream.launch_builder(&function).arg(parameter).launch(config) };
-        launched.map_err(|error| DeviceError::Launch {
-            plan: *plan,
-            shapes: parameter.shapes(),
-            message: driver::message(error),
+        launched.map_err(|error| {
+            // A kernel's failure that shows at a launch is one of those before.
+            if is_of_kernel(error) {
+                return self.failed("launching another kernel", error);
+            }
+            let (plan, shapes) = (*plan, parameter.shapes());
+            DeviceError::Launch { plan, shapes, message: driver::message(error) }
         })?;
         self.remember(plan, parameter);
         Ok(())
@@ -222,7 +231,7 @@ impl Gpu {
         launched.plan = *plan;
         launched.shapes = shapes::<P>;
         launched.parameter.clear();
-        // SAFETY: the bytes of a parameter that is alive.
+        // SAFETY: the bytes of a parameter that is alive and has no padding.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
         launched.parameter.extend_from_slice(bytes);
@@ -255,10 +264,20 @@ impl Gpu {
             Some(launched) if is_of_kernel(error) => DeviceError::Launch {
                 plan: launched.plan,
                 shapes: (launched.shapes)(&launched.parameter),
-                message: format!("{}, seen while {action}", driver::message(error)),
+                message: format!(
+                    "{}, seen while {action}; it may be of an earlier launch",
+                    driver::message(error)
+                ),
             },
             _ => driver_error(action, self.info.ordinal, error),
         }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // The kernels' code is unloaded next, and may still be in use; whoever cares for the result has asked for it.
+        let _ = self.stream.synchronize();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, PinnedHostSlice};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError, PinnedHostSlice};
 
 use super::Element;
 
@@ -14,18 +14,21 @@ pub struct Staging<T> {
     values: PinnedHostSlice<T>,
     /// When the newest copy is done.
     copied: CudaEvent,
+    /// The one stream that its copies queue up in.
+    stream: Arc<CudaStream>,
 }
 
 impl<T: Element> Staging<T> {
     /// `len` zeros.
-    pub(super) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
+    pub(super) fn new(stream: &Arc<CudaStream>, len: usize) -> Result<Self, DriverError> {
+        let context = stream.context();
         // Not write-combined, as cudarc has it without being told: reading that is slow.
         // SAFETY: every value of an element may be any bits, and they are set before anyone sees them.
         let mut values = unsafe { context.alloc_pinned_with_flags::<T>(len, 0) }?;
         values.as_mut_slice()?.fill(T::zeroed());
         // cudarc's own event of the memory is not recorded where it does not track memory.
         let copied = context.new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING))?;
-        Ok(Staging { values, copied })
+        Ok(Staging { values, copied, stream: stream.clone() })
     }
 
     /// Number of values.
@@ -50,24 +53,34 @@ impl<T: Element> Staging<T> {
         self.values.as_mut_slice()
     }
 
+    pub(super) fn stream(&self) -> &CudaStream {
+        &self.stream
+    }
+
     /// Has `copy` queue a copy from the values, and remembers when that is done.
     pub(super) fn copy_from(
         &self,
-        stream: &CudaStream,
         copy: impl FnOnce(&[T]) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         copy(self.values.as_slice()?)?;
-        self.copied.record(stream)
+        self.remember()
     }
 
     /// Has `copy` queue a copy to the values, and remembers when that is done.
     pub(super) fn copy_to(
         &mut self,
-        stream: &CudaStream,
         copy: impl FnOnce(&mut [T]) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         copy(self.values.as_mut_slice()?)?;
-        self.copied.record(stream)
+        self.remember()
+    }
+
+    fn remember(&self) -> Result<(), DriverError> {
+        self.copied.record(&self.stream).or_else(|error| {
+            // Nothing else would wait for the copy.
+            self.stream.synchronize()?;
+            Err(error)
+        })
     }
 }
 

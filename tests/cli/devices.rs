@@ -63,14 +63,14 @@ mod mock {
                 "cuda:0: ",
                 "compute capability 8.9",
                 "auto: cpu: models are computed on the CPU",
-                "cuda:0: set attention, head width 32: heads: right",
-                "cuda:1: set attention, head width 64: log-sum-exp: right",
+                "cuda:0: set attention, head width 32, sets up to 300: heads: right",
+                "cuda:1: set attention, head width 64, sets up to 100: log-sum-exp: right",
             ],
         );
         let (code, out, _) = on(&folder, "cc=8.0", "info --devices --check --json");
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!((code, report["gpus"][0]["compute_capability"].as_str()), (Some(0), Some("8.0")));
-        assert_eq!(report["checks"].as_array().map(Vec::len), Some(4));
+        assert_eq!(report["checks"].as_array().map(Vec::len), Some(8));
         assert!(report["checks"].as_array().unwrap().iter().all(|check| check["right"] == true));
     }
 

@@ -32,7 +32,7 @@ fn every_kernel_is_right_on_every_card() {
         for streams in [Streams::Lazy, Streams::Random] {
             let configuration = Configuration { streams, workers: 2, ..card(capability) };
             let checked = on(configuration, |_| check::run(&Gpu::new(0).unwrap()).unwrap());
-            assert_eq!(checked.len(), 4);
+            assert_eq!(checked.len(), 8);
             for checked in checked {
                 assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
             }
@@ -115,6 +115,46 @@ fn pinned_memory_waits_for_its_copies() {
         gpu.download_staged(&mut staging, &buffer).unwrap();
         assert_eq!(gpu.staged(&staging).unwrap(), [1, 2, 3, 4]);
         assert!(gpu.staging::<f32>(0).is_err());
+        // A copy that does not know that the memory is pinned.
+        gpu.upload(&mut buffer, gpu.staged(&staging).unwrap()).unwrap();
+        gpu.staged_mut(&mut staging).unwrap().fill(7);
+        assert_eq!(gpu.download(&buffer).unwrap(), [1, 2, 3, 4]);
+        let again = Gpu::new(0).unwrap();
+        let mut theirs = again.arena("numbers", 256).unwrap().take::<i32>(4).unwrap();
+        for error in [
+            again.upload_staged(&mut theirs, &staging).unwrap_err(),
+            again.download_staged(&mut staging, &theirs).unwrap_err(),
+            gpu.upload(&mut theirs, &[1; 4]).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("another use of this one"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn gpus_are_used_from_any_thread_and_in_turns() {
+    on(Configuration { devices: 2, ..Configuration::default() }, |_| {
+        let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
+        for sizes in [&[40, 3][..], &[200]] {
+            for gpu in &gpus {
+                let problem = Problem::random(sizes, HEADS, 1);
+                let answer = problem.solve(gpu).unwrap();
+                let elsewhere = std::thread::scope(|scope| scope.spawn(|| problem.solve(gpu)).join());
+                assert_eq!(elsewhere.unwrap().unwrap(), answer);
+                assert!(problem.deviations(&answer).iter().all(|found| found.is_allowed()));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_failure_that_shows_at_the_next_launch_is_not_the_next_ones() {
+    let failing = Configuration { launch_fails_at: Some(1), ..Configuration::default() };
+    on(failing, |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let first = Problem::random(&[40], HEADS, 1).solve(&gpu).unwrap_err().to_string();
+        let second = Problem::random(&[300], HEADS, 1).solve(&gpu).unwrap_err().to_string();
+        assert!(first.contains("40 documents") && !second.contains("300 documents"), "{first}\n{second}");
     });
 }
 

@@ -146,7 +146,7 @@ impl Problem {
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let values = self.rows() * self.heads.hidden();
         let rows = self.rows() * self.heads.count;
-        // Tiles are fewer than documents.
+        // There are no more tiles than documents.
         let sizes = [6 * values, 2 * values, 4 * rows, 16 * self.rows()];
         let mut arena = gpu.arena("the check of set attention", Arena::bytes_for(sizes))?;
         let sets = DeviceSets::new(gpu, &mut arena, &self.offsets, self.heads)?;
@@ -161,17 +161,22 @@ impl Problem {
     }
 }
 
-/// Set sizes that reach every path: one document, less and more than a tile of keys or queries, several tiles.
-const SIZES: [usize; 6] = [1, 40, 64, 65, 129, 300];
+/// Set sizes that reach every path: one document, less and more than a tile of keys or queries, several tiles; and short
+/// ones, whose plan has fewer stages.
+const SIZES: [&[usize]; 2] = [&[1, 40, 64, 65, 129, 300], &[2, 100]];
 
 /// Runs set attention on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for width in [32, 64] {
-        let problem = Problem::random(&SIZES, Heads { count: 4, width }, 1);
-        let found = problem.deviations(&problem.solve(gpu)?);
-        for (result, deviation) in ["heads", "log-sum-exp"].into_iter().zip(found) {
-            checked.push(Checked { what: format!("set attention, head width {width}: {result}"), deviation });
+        for sizes in SIZES {
+            let problem = Problem::random(sizes, Heads { count: 4, width }, 1);
+            let found = problem.deviations(&problem.solve(gpu)?);
+            let longest = sizes[sizes.len() - 1];
+            for (result, deviation) in ["heads", "log-sum-exp"].into_iter().zip(found) {
+                let what = format!("set attention, head width {width}, sets up to {longest}: {result}");
+                checked.push(Checked { what, deviation });
+            }
         }
     }
     Ok(checked)

@@ -67,6 +67,9 @@ impl SetAttentionPlan {
     }
 }
 
+/// Documents of a batch: kernels count them in 32 bits, and round up to whole tiles.
+const MAX_ROWS: usize = i32::MAX as usize - SET_ATTENTION_QUERY_ROWS as usize;
+
 fn check(offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
     let refuse = |reason: String| Err(DeviceError::Shapes(format!("set attention on a GPU: {reason}")));
     if offsets.first().is_some_and(|&first| first != 0) {
@@ -80,9 +83,9 @@ fn check(offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
         ));
     }
     if let Some(&rows) = offsets.last()
-        && rows > i32::MAX as usize
+        && rows > MAX_ROWS
     {
-        return refuse(format!("a batch has at most {} documents, not {rows}", i32::MAX));
+        return refuse(format!("a batch has at most {MAX_ROWS} documents, not {rows}"));
     }
     if !matches!(heads.width, 32 | 64) {
         return refuse(format!("a head is 32 or 64 wide, not {}", heads.width));
@@ -174,7 +177,8 @@ mod tests {
         for (message, part) in [
             (refuse(&[1, 2], 8, 32), "begins at document 1, not at 0"),
             (refuse(&[0, 5, 3], 8, 32), "set 1 ends at document 3, before it begins at 5"),
-            (refuse(&[0, 1 << 31], 8, 32), "at most 2147483647 documents, not 2147483648"),
+            (refuse(&[0, 1 << 31], 8, 32), "at most 2147483519 documents, not 2147483648"),
+            (refuse(&[0, MAX_ROWS + 1], 8, 32), "not 2147483520"),
             (refuse(&[0, 1], 8, 48), "a head is 32 or 64 wide, not 48"),
             (refuse(&[0, 1], 0, 32), "1 to 65535 heads, not 0"),
             (refuse(&[0, 1], 65_536, 32), "1 to 65535 heads, not 65536"),

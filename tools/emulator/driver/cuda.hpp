@@ -112,6 +112,12 @@ enum CUfunction_attribute : int {
     CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9,
 };
 
+enum {
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2,
+};
+
 enum : unsigned {
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_BLOCKING_SYNC = 1,

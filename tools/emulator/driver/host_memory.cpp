@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.hpp"
 #include "work.hpp"
 
 namespace mock {
@@ -87,6 +88,24 @@ MOCK_EXPORT CUresult cuMemHostUnregister(void *pointer) {
             refuse(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "%p is not registered", pointer);
         finish_everything();
         driver().pinned.erase(found);
+        return CUDA_SUCCESS;
+    });
+}
+
+MOCK_EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pointer) {
+    return call_in_context(__func__, [&](Context &) {
+        output(data);
+        if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+            refuse(CUDA_ERROR_NOT_SUPPORTED, "attribute %d of a pointer is not known here", attribute);
+        unsigned kind;
+        if (find_allocation(pointer, 1))
+            kind = CU_MEMORYTYPE_DEVICE;
+        else if (is_pinned(reinterpret_cast<const void *>(pointer), 1))
+            kind = CU_MEMORYTYPE_HOST;
+        else
+            // No mistake: this is how memory that CUDA does not know is told from other.
+            return CUDA_ERROR_INVALID_VALUE;
+        memcpy(data, &kind, sizeof(kind));
         return CUDA_SUCCESS;
     });
 }
