@@ -111,12 +111,15 @@ libclang_in() {
 # Prints the first libclang, in the order of build.rs.
 find_libclang() {
     local folder
+    local -a llvm
+    # The newest first.
+    mapfile -t llvm < <(printf '%s\n' /usr/lib/llvm-*/lib | sort -Vr)
     if [ -f "${LIBCLANG_PATH-}" ]; then
         printf '%s' "$LIBCLANG_PATH"
         return
     fi
     for folder in ${LIBCLANG_PATH:+"$LIBCLANG_PATH"} "$toolchain/libclang" \
-        /usr/lib/llvm-*/lib "/usr/lib/$(uname -m)-linux-gnu" /usr/lib64 /usr/lib /usr/local/lib; do
+        "${llvm[@]}" "/usr/lib/$(uname -m)-linux-gnu" /usr/lib64 /usr/lib /usr/local/lib; do
         libclang_in "$folder" && return
     done
     return 1

@@ -28,17 +28,17 @@ pub struct ComputeArgs {
 }
 
 impl ComputeArgs {
-    /// Sets the machine up, or says why it cannot.
+    /// Sets the machine up, or says why it cannot; tells what `auto` takes where it was asked for.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or(DeviceChoice::Cpu))
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or(DeviceChoice::Cpu))?;
+        self.device.map_or(Ok(()), tell_device)
     }
 }
 
-/// Starts `threads` threads (0 = one a core) and checks that `device` is there; tells what `auto` takes.
+/// Starts `threads` threads (0 = one a core) and checks that `device` is there.
 pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
-    let chosen = choice::choose(device).context("--device cuda")?;
-    if device == DeviceChoice::Auto {
-        tell!("device: CPU ({})", chosen.reason);
+    if device == DeviceChoice::Cuda {
+        choice::choose(device).context("--device cuda")?;
     }
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -46,4 +46,12 @@ pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
     }
     simd::asked()?;
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
+}
+
+/// Tells which device `auto` takes, and why.
+pub fn tell_device(device: DeviceChoice) -> anyhow::Result<()> {
+    if device == DeviceChoice::Auto {
+        tell!("device: CPU ({})", choice::choose(device)?.reason);
+    }
+    Ok(())
 }

@@ -139,10 +139,12 @@ impl Gpu {
     pub fn upload<T: Element>(&self, to: &mut Buffer<T>, from: &[T]) -> Result<(), DeviceError> {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
-        // SAFETY: both hold as many values; the driver copies pageable memory before it returns.
-        let copied = self
-            .bound()
-            .and_then(|()| unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) });
+        let copied = self.bound().and_then(|()| {
+            // SAFETY: both hold as many values; the driver has read pageable memory when it returns, and pinned memory
+            // is waited for.
+            unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) }?;
+            if driver::is_pinned(from) { self.stream.synchronize() } else { Ok(()) }
+        });
         copied.map_err(|error| self.failed(&format!("copying {} bytes to it", size_of_val(from)), error))
     }
 
@@ -153,6 +155,7 @@ impl Gpu {
         from: &Staging<T>,
     ) -> Result<(), DeviceError> {
         self.owns(to)?;
+        self.same_stream("pinned memory", from.stream())?;
         same_len(to.len(), from.len())?;
         let copied = self.bound().and_then(|()| {
             from.copy_from(|values| {
@@ -183,6 +186,7 @@ impl Gpu {
         from: &Buffer<T>,
     ) -> Result<(), DeviceError> {
         self.owns(from)?;
+        self.same_stream("pinned memory", to.stream())?;
         same_len(to.len(), from.len())?;
         let copied = self.bound().and_then(|()| {
             to.copy_to(|values| {

@@ -94,10 +94,9 @@ MOCK_EXPORT CUresult cuMemHostUnregister(void *pointer) {
 
 MOCK_EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pointer) {
     return call_in_context(__func__, [&](Context &) {
-        output(data);
+        unsigned &kind = output(static_cast<unsigned *>(data));
         if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
             refuse(CUDA_ERROR_NOT_SUPPORTED, "attribute %d of a pointer is not known here", attribute);
-        unsigned kind;
         if (find_allocation(pointer, 1))
             kind = CU_MEMORYTYPE_DEVICE;
         else if (is_pinned(reinterpret_cast<const void *>(pointer), 1))
@@ -105,7 +104,6 @@ MOCK_EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdevicept
         else
             // No mistake: this is how memory that CUDA does not know is told from other.
             return CUDA_ERROR_INVALID_VALUE;
-        memcpy(data, &kind, sizeof(kind));
         return CUDA_SUCCESS;
     });
 }
