@@ -52,6 +52,10 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
 
+    /// A GPU cannot be used, or failed.
+    #[error(transparent)]
+    Device(#[from] crate::device::DeviceError),
+
     /// A loss or gradient stopped being finite.
     #[error("{0}")]
     NonFinite(String),

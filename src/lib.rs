@@ -10,6 +10,7 @@ compile_error!(
 pub mod bench;
 pub mod config;
 pub mod data;
+pub mod device;
 pub mod error;
 pub mod eval;
 pub mod files;

@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
-# Passes all tests: format, lints, documentation, scripts, tests. Stops at the first failure.
+# Passes all tests: toolchain, format, lints, documentation, scripts, tests. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
+say "Toolchain"
+tools/toolchain.sh
+
 say "Format"
-cargo fmt --check
+cargo fmt --all --check
 
 say "Lints"
+cargo clippy --locked --workspace --all-targets --features cuda -- -D warnings
+# Without the feature: what it adds must not be missed.
 cargo clippy --locked --all-targets -- -D warnings
 
 say "Documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --features cuda
 
 say "Tools"
 python3 tools/quality/test_quality.py
+if command -v shellcheck > /dev/null; then
+    shellcheck tools/*.sh .ci/run
+fi
 
 say "Tests"
-cargo test --locked --all-targets
-cargo test --locked --doc
+cargo test --locked --workspace --all-targets --features cuda
+cargo test --locked --workspace --doc --features cuda

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
+use setrank::device::choice;
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
@@ -21,24 +22,23 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,
 
-    /// Where to compute; `auto` is the best that this build and machine have [default: auto]
+    /// Where to compute; `auto` is the best that this build and machine have, and says so [default: cpu]
     #[arg(long)]
     pub device: Option<DeviceChoice>,
 }
 
 impl ComputeArgs {
-    /// Sets the machine up, or says why it cannot.
+    /// Sets the machine up, or says why it cannot; tells what `auto` takes where it was asked for.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or_default())
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or(DeviceChoice::Cpu))?;
+        self.device.map_or(Ok(()), tell_device)
     }
 }
 
 /// Starts `threads` threads (0 = one a core) and checks that `device` is there.
 pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
     if device == DeviceChoice::Cuda {
-        bail!(
-            "--device cuda: this version computes on the CPU only; leave the flag out or give --device cpu"
-        );
+        choice::choose(device).context("--device cuda")?;
     }
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -46,4 +46,12 @@ pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
     }
     simd::asked()?;
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
+}
+
+/// Tells which device `auto` takes, and why.
+pub fn tell_device(device: DeviceChoice) -> anyhow::Result<()> {
+    if device == DeviceChoice::Auto {
+        tell!("device: CPU ({})", choice::choose(device)?.reason);
+    }
+    Ok(())
 }

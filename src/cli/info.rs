@@ -9,6 +9,7 @@ use setrank::data::letor::Labels;
 use setrank::model::SetRank;
 use setrank::train::checkpoint;
 
+use super::devices;
 use super::source::{self, TextArgs};
 
 /// More distinct labels than this are told as a range.
@@ -18,7 +19,16 @@ const LABELS_LISTED: usize = 32;
 #[derive(clap::Args)]
 pub struct Args {
     /// A .sets file, LETOR text (`-` is stdin), or the folder of a model
-    path: PathBuf,
+    #[arg(required_unless_present = "devices")]
+    path: Option<PathBuf>,
+
+    /// List the processor and the GPUs, and which of them `--device auto` takes
+    #[arg(long, conflicts_with = "path")]
+    devices: bool,
+
+    /// Run the GPU kernels on each GPU and compare them with the CPU
+    #[arg(long, requires = "devices")]
+    check: bool,
 
     /// Write one JSON object instead of lines
     #[arg(long)]
@@ -29,10 +39,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let entries = if args.path.is_dir() {
-        describe_model(&args.path)?
+    let Some(path) = args.path else {
+        return devices::run(args.json, args.check);
+    };
+    let entries = if path.is_dir() {
+        describe_model(&path)?
     } else {
-        describe_data(&source::open(&[args.path], &args.text, Labels::Optional)?)
+        describe_data(&source::open(&[path], &args.text, Labels::Optional)?)
     };
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -17,6 +17,7 @@ mod compare;
 mod compute;
 mod crossval;
 mod demo;
+mod devices;
 mod eval;
 mod export;
 mod feature_names;
@@ -51,7 +52,7 @@ enum Command {
     Split(split::Args),
     /// Make up a data set with a learnable signal
     Synth(synth::Args),
-    /// Describe a data set or a model
+    /// Describe a data set or a model, or the devices of this machine
     Info(info::Args),
     /// Train a model
     Train(Box<train::Args>),

@@ -3,6 +3,7 @@
 mod bench;
 mod common;
 mod crossval;
+mod devices;
 mod eval;
 mod import;
 mod importance;

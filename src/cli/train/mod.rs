@@ -375,6 +375,7 @@ pub fn train(
     }
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
+    compute::tell_device(config.device)?;
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
     let stop = trainer.run(folder, &mut reporter, interrupt::cooperate())?;
     reporter.finish()?;

@@ -6,12 +6,22 @@
 //! of each row; backward recomputes the weights from it.
 
 mod backward;
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
 mod forward;
+#[cfg(feature = "cuda")]
+mod plan;
 
 use std::ops::Range;
 
 pub use backward::{QkvGradients, backward};
+#[cfg(feature = "cuda")]
+pub use device::{DeviceSets, set_attention_forward};
 pub use forward::forward;
+#[cfg(feature = "cuda")]
+pub use plan::SetAttentionPlan;
 use rayon::prelude::*;
 
 use super::Scalar;

@@ -1,0 +1,377 @@
+// The only file with inline PTX, and the only way to memory: kernels hold no raw loads or stores. On the CPU the
+// emulator supplies the same names (tools/emulator/include/emulator/ptx.hpp), counts and checks them.
+#pragma once
+
+#ifdef SETRANK_EMULATOR
+#include "emulator/ptx.hpp"
+#else
+
+#include <stdint.h>
+
+namespace ptx {
+
+// A byte address in the block's shared memory.
+using Shared = uint32_t;
+
+// Where the block's dynamic shared memory begins: a multiple of 1024, not always 0.
+__device__ __forceinline__ Shared shared_base() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+// ---------------------------------------------------------------- memory: T of 2, 4, 8 or 16 bytes, so aligned
+
+// Loads T from shared memory.
+template <class T> __device__ __forceinline__ T load_shared(Shared from) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    T value;
+    if constexpr (sizeof(T) == 2) {
+        uint16_t word;
+        asm volatile("ld.shared.b16 %0, [%1];" : "=h"(word) : "r"(from) : "memory");
+        memcpy(&value, &word, 2);
+    } else if constexpr (sizeof(T) == 4) {
+        uint32_t word;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+        memcpy(&value, &word, 4);
+    } else if constexpr (sizeof(T) == 8) {
+        uint32_t words[2];
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
+        memcpy(&value, words, 8);
+    } else {
+        uint32_t words[4];
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(from)
+                     : "memory");
+        memcpy(&value, words, 16);
+    }
+    return value;
+}
+
+// Stores T to shared memory.
+template <class T> __device__ __forceinline__ void store_shared(Shared to, T value) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    if constexpr (sizeof(T) == 2) {
+        uint16_t word;
+        memcpy(&word, &value, 2);
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(word) : "memory");
+    } else if constexpr (sizeof(T) == 4) {
+        uint32_t word;
+        memcpy(&word, &value, 4);
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+        uint32_t words[2];
+        memcpy(words, &value, 8);
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(words[0]), "r"(words[1]) : "memory");
+    } else {
+        uint32_t words[4];
+        memcpy(words, &value, 16);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3])
+                     : "memory");
+    }
+}
+
+// Loads T from global memory that nothing writes during the launch.
+template <class T> __device__ __forceinline__ T load_constant(const T *from) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    const size_t address = __cvta_generic_to_global(from);
+    T value;
+    if constexpr (sizeof(T) == 2) {
+        uint16_t word;
+        asm("ld.global.nc.b16 %0, [%1];" : "=h"(word) : "l"(address));
+        memcpy(&value, &word, 2);
+    } else if constexpr (sizeof(T) == 4) {
+        uint32_t word;
+        asm("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(address));
+        memcpy(&value, &word, 4);
+    } else if constexpr (sizeof(T) == 8) {
+        uint32_t words[2];
+        asm("ld.global.nc.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(address));
+        memcpy(&value, words, 8);
+    } else {
+        uint32_t words[4];
+        asm("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
+            : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+            : "l"(address));
+        memcpy(&value, words, 16);
+    }
+    return value;
+}
+
+// Loads T from global memory.
+template <class T> __device__ __forceinline__ T load_global(const T *from) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    const size_t address = __cvta_generic_to_global(from);
+    T value;
+    if constexpr (sizeof(T) == 2) {
+        uint16_t word;
+        asm volatile("ld.global.b16 %0, [%1];" : "=h"(word) : "l"(address) : "memory");
+        memcpy(&value, &word, 2);
+    } else if constexpr (sizeof(T) == 4) {
+        uint32_t word;
+        asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
+        memcpy(&value, &word, 4);
+    } else if constexpr (sizeof(T) == 8) {
+        uint32_t words[2];
+        asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "l"(address)
+                     : "memory");
+        memcpy(&value, words, 8);
+    } else {
+        uint32_t words[4];
+        asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "l"(address)
+                     : "memory");
+        memcpy(&value, words, 16);
+    }
+    return value;
+}
+
+// Stores T to global memory.
+template <class T> __device__ __forceinline__ void store_global(T *to, T value) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+    const size_t address = __cvta_generic_to_global(to);
+    if constexpr (sizeof(T) == 2) {
+        uint16_t word;
+        memcpy(&word, &value, 2);
+        asm volatile("st.global.b16 [%0], %1;" ::"l"(address), "h"(word) : "memory");
+    } else if constexpr (sizeof(T) == 4) {
+        uint32_t word;
+        memcpy(&word, &value, 4);
+        asm volatile("st.global.b32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+        uint32_t words[2];
+        memcpy(words, &value, 8);
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1]) : "memory");
+    } else {
+        uint32_t words[4];
+        memcpy(words, &value, 16);
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3])
+                     : "memory");
+    }
+}
+
+// Adds to an integer in global memory; gives what it was.
+__device__ __forceinline__ uint32_t atomic_add_global(uint32_t *at, uint32_t value) {
+    uint32_t before;
+    asm volatile("atom.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(at)), "r"(value)
+                 : "memory");
+    return before;
+}
+
+// Adds to an integer in shared memory; gives what it was.
+__device__ __forceinline__ uint32_t atomic_add_shared(Shared at, uint32_t value) {
+    uint32_t before;
+    asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(at), "r"(value) : "memory");
+    return before;
+}
+
+// ---------------------------------------------------------------- copies global → shared, in the background
+
+// Copies 16 bytes; with `bytes` 0 it writes zeros and does not touch `from`.
+__device__ __forceinline__ void cp_async_16(Shared to, const void *from, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// Ends a group of this thread's copies.
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until all but the newest PENDING groups of this thread have landed.
+template <int PENDING> __device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// ---------------------------------------------------------------- matrices of a warp
+
+// Loads four 8×8 matrices of 16-bit values; lane 8·i + r gives the address of row r of matrix i, 16 bytes.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&to)[4], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// As ldmatrix_x4, each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&to)[4], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// c [16, 8] f32 += a [16, 16] bf16 · b [16, 8] bf16; fragments as the PTX manual lays them out.
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ---------------------------------------------------------------- barriers, and values passed inside a warp
+
+// Waits for all threads of the block.
+__device__ __forceinline__ void barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
+
+// Waits at barrier `id`, 1 to 15, until `threads` threads, a multiple of 32, have come or arrived.
+__device__ __forceinline__ void barrier_sync(uint32_t id, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Arrives at barrier `id` without waiting.
+__device__ __forceinline__ void barrier_arrive(uint32_t id, uint32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Waits for all lanes of the warp and orders their memory accesses.
+__device__ __forceinline__ void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// The value of lane `lane ^ mask`.
+__device__ __forceinline__ uint32_t shuffle_xor(uint32_t value, uint32_t mask) {
+    uint32_t other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(value), "r"(mask));
+    return other;
+}
+__device__ __forceinline__ float shuffle_xor(float value, uint32_t mask) {
+    return __uint_as_float(shuffle_xor(__float_as_uint(value), mask));
+}
+
+// The value of lane `lane`.
+__device__ __forceinline__ uint32_t shuffle(uint32_t value, uint32_t lane) {
+    uint32_t other;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(value), "r"(lane));
+    return other;
+}
+__device__ __forceinline__ float shuffle(float value, uint32_t lane) {
+    return __uint_as_float(shuffle(__float_as_uint(value), lane));
+}
+
+// The value of the lane `delta` below; the lowest ones keep their own.
+__device__ __forceinline__ uint32_t shuffle_up(uint32_t value, uint32_t delta) {
+    uint32_t other;
+    asm volatile("shfl.sync.up.b32 %0, %1, %2, 0x0, 0xffffffff;" : "=r"(other) : "r"(value), "r"(delta));
+    return other;
+}
+
+// The value of the lane `delta` above; the highest ones keep their own.
+__device__ __forceinline__ uint32_t shuffle_down(uint32_t value, uint32_t delta) {
+    uint32_t other;
+    asm volatile("shfl.sync.down.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(value), "r"(delta));
+    return other;
+}
+
+// The lanes whose `is` holds, a bit each.
+__device__ __forceinline__ uint32_t ballot(bool is) {
+    uint32_t lanes;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\nvote.sync.ballot.b32 %0, p, 0xffffffff;\n}"
+                 : "=r"(lanes)
+                 : "r"(static_cast<uint32_t>(is)));
+    return lanes;
+}
+
+// ---------------------------------------------------------------- arithmetic
+
+// 2^x, relative error at most 2^-22; subnormals are 0.
+__device__ __forceinline__ float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// log2 x; subnormals count as 0.
+__device__ __forceinline__ float log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Two f32 rounded to bf16, to nearest even; `low` in the lower half.
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// ---------------------------------------------------------------- sm_90
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// Stores four 8×8 matrices of 16-bit values: ldmatrix_x4 the other way.
+__device__ __forceinline__ void stmatrix_x4(Shared row, const uint32_t (&from)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(from[0]),
+                 "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+
+// Makes an mbarrier of the 8 bytes at `at` that `arrivals` arrivals, and the bytes expected, complete.
+__device__ __forceinline__ void mbarrier_init(Shared at, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+
+// Shows new mbarriers to the asynchronous proxy; the other threads of the block see them after a barrier.
+__device__ __forceinline__ void fence_mbarrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Arrives.
+__device__ __forceinline__ void mbarrier_arrive(Shared at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+// Arrives, and has the phase wait for `bytes` bytes of bulk copies besides.
+__device__ __forceinline__ void mbarrier_arrive_expect(Shared at, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+
+// Waits until the phase of this parity is complete.
+__device__ __forceinline__ void mbarrier_wait(Shared at, uint32_t parity) {
+    uint32_t complete;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(complete)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    } while (complete == 0);
+}
+
+// Orders this thread's own accesses to shared memory before the bulk copies that follow.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Copies `bytes` bytes, a multiple of 16, global → shared, and tells `mbarrier` of them.
+__device__ __forceinline__ void bulk_load(Shared to, const void *from, uint32_t bytes, Shared mbarrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(mbarrier)
+                 : "memory");
+}
+
+// Copies `bytes` bytes, a multiple of 16, shared → global, in this thread's bulk group.
+__device__ __forceinline__ void bulk_store(void *to, Shared from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(from), "r"(bytes)
+                 : "memory");
+}
+
+// Ends a group of this thread's bulk stores.
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until all but the newest PENDING groups have read their shared memory.
+template <int PENDING> __device__ __forceinline__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+// Waits until all but the newest PENDING groups are written.
+template <int PENDING> __device__ __forceinline__ void bulk_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+#endif
+
+} // namespace ptx
+#endif

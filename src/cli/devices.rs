@@ -1,0 +1,136 @@
+//! `setrank info --devices`.
+
+use std::io::Write;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use setrank::bench::machine;
+use setrank::device::probe::{self, GpuInfo};
+use setrank::device::{Unavailable, choice};
+use setrank::ops::simd::Level;
+use setrank::train::config::DeviceChoice;
+
+/// Lists the devices and which one `--device auto` takes; with `check` runs the kernels on each GPU.
+pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
+    let gpus = probe::gpus();
+    let checks = match &gpus {
+        Ok(gpus) if check => gpus.iter().map(check_gpu).collect::<anyhow::Result<Vec<_>>>()?,
+        Err(reason) if check => bail!("nothing to check: {reason}"),
+        _ => Vec::new(),
+    };
+    let chosen = choice::choose(DeviceChoice::Auto)?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        let listed: Vec<Value> = gpus.iter().flatten().map(describe).collect();
+        let report = json!({
+            "cpu": { "name": machine::cpu_name(), "cores": machine::cores(), "simd": best_level() },
+            "gpus": listed,
+            "no_gpus": gpus.as_ref().err().map(Unavailable::to_string),
+            "auto": { "device": chosen.device, "reason": chosen.reason },
+            "checks": checks.iter().flatten().map(Check::to_json).collect::<Vec<_>>(),
+        });
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "cpu: {}, {} core(s), {}", machine::cpu_name(), machine::cores(), best_level())?;
+        match &gpus {
+            Ok(gpus) => gpus.iter().try_for_each(|gpu| writeln!(out, "{}", Line(gpu)))?,
+            Err(reason) => writeln!(out, "cuda: none: {reason}")?,
+        }
+        writeln!(out, "auto: cpu: {}", chosen.reason)?;
+        checks.iter().flatten().try_for_each(|check| writeln!(out, "{check}"))?;
+    }
+    out.flush()?;
+    let wrong = checks.iter().flatten().filter(|check| !check.right).count();
+    if wrong > 0 {
+        bail!(
+            "{wrong} result(s) are not what the CPU computes: this GPU, its driver or this program is at fault"
+        );
+    }
+    Ok(())
+}
+
+fn best_level() -> &'static str {
+    Level::available().last().expect("every machine has the portable level").name()
+}
+
+fn describe(gpu: &GpuInfo) -> Value {
+    json!({
+        "device": format!("cuda:{}", gpu.ordinal),
+        "name": gpu.name,
+        "compute_capability": format!("{}.{}", gpu.capability.0, gpu.capability.1),
+        "memory_bytes": gpu.memory,
+        "multiprocessors": gpu.multiprocessors,
+        "shared_bytes_per_block": gpu.shared_per_block,
+        "unusable": gpu.check().err().map(|reason| reason.to_string()),
+    })
+}
+
+/// A GPU in a line.
+struct Line<'a>(&'a GpuInfo);
+
+impl std::fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gpu = self.0;
+        let gib = gpu.memory as f64 / f64::from(1 << 30);
+        write!(
+            f,
+            "cuda:{}: {}, compute capability {}.{}, {gib:.1} GiB, {} multiprocessors",
+            gpu.ordinal, gpu.name, gpu.capability.0, gpu.capability.1, gpu.multiprocessors
+        )?;
+        match gpu.check() {
+            Ok(()) => Ok(()),
+            Err(reason) => write!(f, "; cannot be used: {reason}"),
+        }
+    }
+}
+
+/// What the check of one kernel on one GPU found.
+struct Check {
+    ordinal: usize,
+    what: String,
+    found: f64,
+    allowed: f64,
+    right: bool,
+}
+
+impl Check {
+    fn to_json(&self) -> Value {
+        json!({
+            "device": format!("cuda:{}", self.ordinal),
+            "what": self.what,
+            "largest_error": self.found,
+            "allowed": self.allowed,
+            "right": self.right,
+        })
+    }
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Check { ordinal, what, found, allowed, right } = self;
+        let verdict = if *right { "right" } else { "WRONG" };
+        write!(f, "cuda:{ordinal}: {what}: {verdict} (largest error {found:.2e}, allowed {allowed:.2e})")
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn check_gpu(gpu: &GpuInfo) -> anyhow::Result<Vec<Check>> {
+    use setrank::device::{Gpu, check};
+    let checked = check::run(&Gpu::new(gpu.ordinal)?)?;
+    Ok(checked
+        .into_iter()
+        .map(|checked| Check {
+            ordinal: gpu.ordinal,
+            what: checked.what,
+            found: checked.deviation.found,
+            allowed: checked.deviation.allowed,
+            right: checked.deviation.is_allowed(),
+        })
+        .collect())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn check_gpu(_: &GpuInfo) -> anyhow::Result<Vec<Check>> {
+    Err(Unavailable::NotBuilt.into())
+}

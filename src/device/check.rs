@@ -1,0 +1,98 @@
+//! Whether a kernel computes what it should: the rule that tests and `setrank info --devices --check` hold it to.
+//!
+//! No tolerance is chosen by hand. A kernel may be off from the same computation in f64 by twice as much as plain
+//! evaluations in the kernel's own number types are, which differ in the order of their sums, and twice the rounding of
+//! the exact result to the type that it is stored in; each is the largest over the results of a launch. One order alone
+//! would often be exact by luck where there are few results.
+
+use super::{DeviceError, Gpu};
+use crate::ops::attention;
+
+/// How far a kernel's results are from the exact ones, and how far they may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Deviation {
+    /// Largest |kernel − exact|.
+    pub found: f64,
+    /// What the rule allows.
+    pub allowed: f64,
+}
+
+impl Deviation {
+    /// Whether it is within the rule.
+    pub fn is_allowed(self) -> bool {
+        self.found <= self.allowed
+    }
+}
+
+/// Holds `kernel` against the rule; all are values of the same results, `plain` once for each order of sums, and `round`
+/// rounds to the type that they are stored in. Where the exact value is not finite, the kernel's must not be either.
+pub fn deviation(kernel: &[f64], plain: &[&[f64]], exact: &[f64], round: impl Fn(f64) -> f64) -> Deviation {
+    if kernel.len() != exact.len() {
+        return Deviation { found: f64::INFINITY, allowed: 0.0 };
+    }
+    let mut found = 0.0f64;
+    let (mut of_plain, mut of_rounding) = (0.0f64, 0.0f64);
+    for (at, (&kernel, &exact)) in kernel.iter().zip(exact).enumerate() {
+        if !exact.is_finite() {
+            if kernel.is_finite() {
+                found = f64::INFINITY;
+            }
+            continue;
+        }
+        // A NaN is no small error.
+        let error = (kernel - exact).abs();
+        found = found.max(if error.is_nan() { f64::INFINITY } else { error });
+        // One that overflowed is no measure.
+        let errors = plain.iter().map(|plain| (plain[at] - exact).abs()).filter(|error| error.is_finite());
+        of_plain = errors.fold(of_plain, f64::max);
+        of_rounding = of_rounding.max((round(exact) - exact).abs());
+    }
+    Deviation { found, allowed: 2.0 * of_plain + 2.0 * of_rounding }
+}
+
+/// What the check of a kernel found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Which kernel, with which sizes.
+    pub what: String,
+    /// How far off it is at most.
+    pub deviation: Deviation,
+}
+
+/// Runs every family of kernels on the device and holds it against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    attention::check::run(gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kernel: &[f64], plain: &[f64], exact: &[f64]) -> Deviation {
+        deviation(kernel, &[plain], exact, |value| f64::from(value as f32))
+    }
+
+    #[test]
+    fn twice_the_plain_error_is_allowed() {
+        assert!(of(&[1.002], &[1.001], &[1.0]).is_allowed());
+        assert!(!of(&[1.003], &[1.001], &[1.0]).is_allowed());
+        assert!(of(&[1.0, 2.0], &[1.0, 2.0], &[1.0, 2.0]).is_allowed());
+        assert!(of(&[0.1f32.into()], &[0.1f32.into()], &[0.1]).is_allowed());
+    }
+
+    #[test]
+    fn what_is_not_finite_must_be_found() {
+        assert!(!of(&[f64::NAN], &[1.0], &[1.0]).is_allowed());
+        assert!(!of(&[2.0], &[f64::INFINITY], &[1.0]).is_allowed());
+        assert!(!of(&[], &[], &[1.0]).is_allowed());
+        assert!(!of(&[1.0], &[1.0], &[f64::NAN]).is_allowed());
+        assert!(of(&[f64::NAN], &[1.0], &[f64::INFINITY]).is_allowed());
+    }
+
+    #[test]
+    fn the_worst_order_counts() {
+        let orders = [&[1.0, 2.001][..], &[1.002, 2.0]];
+        let of = |kernel: &[f64]| deviation(kernel, &orders, &[1.0, 2.0], |value| value);
+        assert!(of(&[1.0, 2.0039]).is_allowed() && !of(&[1.0, 2.0041]).is_allowed());
+    }
+}

@@ -1,0 +1,202 @@
+//! What goes wrong with a GPU, in words.
+
+use super::Plan;
+
+/// Why no GPU, or not this one, can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The program was built without the feature `cuda`.
+    #[error("this program was built without GPU support: build it with `--features cuda`")]
+    NotBuilt,
+    /// There is no driver library.
+    #[error(
+        "there is no NVIDIA driver: libcuda.so was not found or does not load (install the driver, 580 or newer, or add \
+         its folder to LD_LIBRARY_PATH)"
+    )]
+    NoDriver,
+    /// The driver is older than the kernels.
+    #[error(
+        "the NVIDIA driver is for CUDA {}.{}, but {}.{} is needed: install driver 580 or newer", .found / 1000,
+        .found % 1000 / 10, .needed / 1000, .needed % 1000 / 10
+    )]
+    OldDriver {
+        /// The version that it is for: 1000 · major + 10 · minor.
+        found: i32,
+        /// The least that will do.
+        needed: i32,
+    },
+    /// The driver is there, but refuses to start.
+    #[error("the NVIDIA driver does not start: {message}")]
+    DriverFails {
+        /// Its own message.
+        message: String,
+    },
+    /// The driver knows no device.
+    #[error("the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)")]
+    NoDevice,
+    /// There are fewer devices.
+    #[error("there is no GPU number {ordinal}: there are {count}, counted from 0")]
+    NoSuchDevice {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The device is there, but this version does not compute models on it.
+    #[error(
+        "models are computed on the CPU in this version; the kernels that there are run on {name} by `setrank info \
+         --devices --check`"
+    )]
+    NoModels {
+        /// The device.
+        name: String,
+    },
+    /// The device cannot run any of the code that was built.
+    #[error(
+        "{name} has compute capability {}.{}, but this program's kernels need {}.{} or more: use --device cpu", .found.0,
+        .found.1, .needed.0, .needed.1
+    )]
+    OldDevice {
+        /// The device.
+        name: String,
+        /// Its compute capability.
+        found: (i32, i32),
+        /// The least that will do.
+        needed: (i32, i32),
+    },
+}
+
+/// What went wrong on a GPU.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// It cannot be used.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A call of the driver failed.
+    #[error("{action} on GPU {ordinal} failed: {message}")]
+    Driver {
+        /// What was tried: "copying 12 bytes to the device".
+        action: String,
+        /// The device.
+        ordinal: usize,
+        /// The driver's name for the error and its text.
+        message: String,
+    },
+    /// The device's memory does not suffice.
+    #[error(
+        "{what} needs {} of GPU memory, but of the {} of GPU {ordinal} {} are free: make the batch or the model \
+         smaller, or end what else uses the GPU", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
+    )]
+    OutOfMemory {
+        /// What was to be stored.
+        what: String,
+        /// The device.
+        ordinal: usize,
+        /// Bytes asked for.
+        needed: usize,
+        /// Bytes free.
+        free: usize,
+        /// Bytes that the device has.
+        total: usize,
+    },
+    /// An arena is too small for what was to be put into it.
+    #[error(
+        "{what} needs {needed} more bytes, but {free} of the arena's {total} are left: `Arena::bytes_for` sizes it"
+    )]
+    ArenaFull {
+        /// What the arena holds.
+        what: String,
+        /// Bytes asked for.
+        needed: usize,
+        /// Bytes left.
+        free: usize,
+        /// Bytes that the arena has.
+        total: usize,
+    },
+    /// The program has no code for the device, or the driver does not take it.
+    #[error(
+        "there is no code of kernel family `{family}` for {name} (compute capability {}.{}) in this program: build it \
+         with SETRANK_CUDA_ARCHS={}{} ({message})", .capability.0, .capability.1, .capability.0, .capability.1
+    )]
+    NoCode {
+        /// The family.
+        family: &'static str,
+        /// The device.
+        name: String,
+        /// Its compute capability.
+        capability: (i32, i32),
+        /// The driver's message.
+        message: String,
+    },
+    /// The code is for a newer driver.
+    #[error(
+        "the NVIDIA driver does not take the code of kernel family `{family}`: update the driver, or build this program \
+         with nvcc 13.0 ({message})"
+    )]
+    NewerCode {
+        /// The family.
+        family: &'static str,
+        /// The driver's message.
+        message: String,
+    },
+    /// A plan is beyond what the card allows.
+    #[error("kernel {plan} cannot be launched: {reason}")]
+    Plan {
+        /// The plan.
+        plan: Plan,
+        /// What it exceeds.
+        reason: String,
+    },
+    /// The driver refused a launch, or the kernel failed.
+    #[error("launching {plan} for {shapes} failed: {message}")]
+    Launch {
+        /// The plan.
+        plan: Plan,
+        /// What the kernel was to work on.
+        shapes: String,
+        /// The driver's name for the error and its text.
+        message: String,
+    },
+    /// The sizes of what was given do not fit together, or are beyond the kernels' limits.
+    #[error("{0}")]
+    Shapes(String),
+}
+
+/// Bytes as people read them.
+struct Bytes(usize);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 as f64 / f64::from(1 << 20) {
+            mib if mib < 1.0 => write!(f, "{} bytes", self.0),
+            mib if mib < 1024.0 => write!(f, "{mib:.1} MiB"),
+            mib => write!(f, "{:.2} GiB", mib / 1024.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let old = Unavailable::OldDriver { found: 12_080, needed: 13_000 };
+        assert_eq!(
+            old.to_string(),
+            "the NVIDIA driver is for CUDA 12.8, but 13.0 is needed: install driver 580 or newer"
+        );
+        let full = DeviceError::OutOfMemory {
+            what: "the batch".into(),
+            ordinal: 1,
+            needed: 3 << 30,
+            free: 5 << 20,
+            total: 100,
+        };
+        let full = full.to_string();
+        assert!(full.contains("the batch needs 3.00 GiB of GPU memory"), "{full}");
+        assert!(full.contains("of the 100 bytes of GPU 1 5.0 MiB are free"), "{full}");
+    }
+}

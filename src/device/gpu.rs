@@ -1,0 +1,320 @@
+//! A GPU in use.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUevent_flags, CUresult};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
+};
+
+use super::kernels::Kernels;
+use super::memory::{Arena, Buffer, Element};
+use super::probe::{self, GpuInfo};
+use super::staging::Staging;
+use super::{DeviceError, Limits, Plan, driver};
+
+/// The one parameter of a kernel: a struct of `kernels/*.h`.
+///
+/// # Safety
+///
+/// The type is laid out as the kernel's own parameter, without padding.
+pub unsafe trait Parameter: DeviceRepr + Copy {
+    /// The shapes that it stands for, for messages.
+    fn shapes(&self) -> String;
+}
+
+/// A GPU in use: its context, and one stream in which everything happens in order.
+///
+/// Copies and launches only queue work; [`Gpu::synchronize`] and [`Gpu::download`] wait for it.
+#[derive(Debug)]
+pub struct Gpu {
+    info: GpuInfo,
+    limits: Limits,
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    kernels: Kernels,
+    last: Mutex<Option<Launched>>,
+}
+
+/// The newest launch, which a failure that shows only later is told with.
+#[derive(Debug)]
+struct Launched {
+    plan: Plan,
+    parameter: Vec<u8>,
+    shapes: fn(&[u8]) -> String,
+}
+
+/// A moment in a GPU's stream.
+#[derive(Debug)]
+pub struct Event(CudaEvent);
+
+impl Gpu {
+    /// Takes GPU number `ordinal` into use, or says why it cannot be used.
+    pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
+        let info = probe::gpu(ordinal)?;
+        let fails = |action: &str, error| driver_error(action, ordinal, error);
+        let context = CudaContext::new(ordinal).map_err(|error| fails("making a context", error))?;
+        // SAFETY: everything on this context happens in one stream, which orders it.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(|error| fails("making a stream", error))?;
+        let attribute =
+            |which| context.attribute(which).map_err(|error| fails("asking for its limits", error));
+        let limits = Limits {
+            shared_per_block: info.shared_per_block,
+            shared_per_multiprocessor: attribute(
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            )? as u32,
+            shared_reserved: attribute(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?
+                as u32,
+            multiprocessors: info.multiprocessors,
+        };
+        Ok(Gpu { info, limits, context, stream, kernels: Kernels::default(), last: Mutex::new(None) })
+    }
+
+    /// What the driver says of it.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// What it allows a launch.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Bytes of memory: free, and in all.
+    pub fn memory(&self) -> Result<(usize, usize), DeviceError> {
+        self.context.mem_get_info().map_err(|error| self.failed("asking for its free memory", error))
+    }
+
+    /// Refuses a buffer of another GPU, or of this one taken into use a second time: nothing orders their streams.
+    pub fn owns<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), DeviceError> {
+        self.same_stream("a buffer", buffer.stream())
+    }
+
+    fn same_stream(&self, what: &str, stream: &CudaStream) -> Result<(), DeviceError> {
+        if *stream == *self.stream {
+            return Ok(());
+        }
+        Err(DeviceError::Shapes(format!("{what} of another GPU, or of another use of this one")))
+    }
+
+    /// `bytes` bytes of memory for buffers; `what` they hold, for messages. Their content is arbitrary.
+    pub fn arena(&self, what: &str, bytes: usize) -> Result<Arena, DeviceError> {
+        // SAFETY: what is read before it is written is numbers of any value: buffers hold plain data only.
+        match unsafe { self.stream.alloc::<u8>(bytes.max(1)) } {
+            Ok(memory) => Ok(Arena::new(what, memory)),
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                let (free, total) = self.memory()?;
+                let (what, ordinal) = (what.to_owned(), self.info.ordinal);
+                Err(DeviceError::OutOfMemory { what, ordinal, needed: bytes, free, total })
+            }
+            Err(error) => Err(self.failed(&format!("allocating {bytes} bytes"), error)),
+        }
+    }
+
+    /// Pinned memory of the host for `len` values, at least one, which copies can read and write while the host goes
+    /// on: zeros.
+    pub fn staging<T: Element>(&self, len: usize) -> Result<Staging<T>, DeviceError> {
+        if len == 0 || len.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(DeviceError::Shapes(format!("pinned memory for {len} values")));
+        }
+        Staging::new(&self.stream, len)
+            .map_err(|error| self.failed(&format!("pinning {len} values of the host's memory"), error))
+    }
+
+    /// The values of `staging`, once all copies to and from it are done.
+    pub fn staged<'a, T: Element>(&self, staging: &'a Staging<T>) -> Result<&'a [T], DeviceError> {
+        staging.wait().map_err(|error| self.failed("waiting for a copy", error))
+    }
+
+    /// The values of `staging` to be changed, once all copies to and from it are done.
+    pub fn staged_mut<'a, T: Element>(
+        &self,
+        staging: &'a mut Staging<T>,
+    ) -> Result<&'a mut [T], DeviceError> {
+        staging.wait_mut().map_err(|error| self.failed("waiting for a copy", error))
+    }
+
+    /// Copies `from` to the device, in the stream's order; `from` may change as soon as this returns.
+    pub fn upload<T: Element>(&self, to: &mut Buffer<T>, from: &[T]) -> Result<(), DeviceError> {
+        self.owns(to)?;
+        same_len(to.len(), from.len())?;
+        let copied = self.bound().and_then(|()| {
+            // SAFETY: both hold as many values; the driver has read pageable memory when it returns, and pinned memory
+            // is waited for.
+            unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) }?;
+            if driver::is_pinned(from) { self.stream.synchronize() } else { Ok(()) }
+        });
+        copied.map_err(|error| self.failed(&format!("copying {} bytes to it", size_of_val(from)), error))
+    }
+
+    /// Queues the copy of `from` to the device; writing to `from` waits for it.
+    pub fn upload_staged<T: Element>(
+        &self,
+        to: &mut Buffer<T>,
+        from: &Staging<T>,
+    ) -> Result<(), DeviceError> {
+        self.owns(to)?;
+        self.same_stream("pinned memory", from.stream())?;
+        same_len(to.len(), from.len())?;
+        let copied = self.bound().and_then(|()| {
+            from.copy_from(|values| {
+                // SAFETY: both hold as many values; nobody writes to these before the copy is done.
+                unsafe { result::memcpy_htod_async(to.address(), values, self.stream.cu_stream()) }
+            })
+        });
+        copied.map_err(|error| self.failed(&format!("copying {} values to it", from.len()), error))
+    }
+
+    /// Waits for all work so far and copies `from` to the host.
+    pub fn download<T: Element>(&self, from: &Buffer<T>) -> Result<Vec<T>, DeviceError> {
+        self.owns(from)?;
+        let mut values = vec![T::zeroed(); from.len()];
+        // SAFETY: both hold as many values, and the wait below ends before the memory goes elsewhere.
+        let copied = self.bound().and_then(|()| unsafe {
+            result::memcpy_dtoh_async(&mut values, from.address(), self.stream.cu_stream())
+        });
+        copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))?;
+        self.synchronize()?;
+        Ok(values)
+    }
+
+    /// Queues the copy of `from` to the host; reading `to` waits for it.
+    pub fn download_staged<T: Element>(
+        &self,
+        to: &mut Staging<T>,
+        from: &Buffer<T>,
+    ) -> Result<(), DeviceError> {
+        self.owns(from)?;
+        self.same_stream("pinned memory", to.stream())?;
+        same_len(to.len(), from.len())?;
+        let copied = self.bound().and_then(|()| {
+            to.copy_to(|values| {
+                // SAFETY: both hold as many values; nobody touches these before the copy is done.
+                unsafe { result::memcpy_dtoh_async(values, from.address(), self.stream.cu_stream()) }
+            })
+        });
+        copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))
+    }
+
+    /// Queues a launch.
+    ///
+    /// # Safety
+    ///
+    /// `plan` and `parameter` fit the kernel and each other: with them it reads and writes only memory that is alive
+    /// until the stream has got there, as its doc comment in `kernels/` demands.
+    pub unsafe fn launch<P: Parameter>(&self, plan: &Plan, parameter: &P) -> Result<(), DeviceError> {
+        plan.check(&self.limits)?;
+        // Loading a kernel happens in the context of the thread.
+        self.bound().map_err(|error| self.failed("taking it into use on this thread", error))?;
+        let function = self.kernels.get(&self.context, &self.info, plan)?;
+        let [x, y, z] = plan.grid;
+        let config = LaunchConfig {
+            grid_dim: (x, y, z),
+            block_dim: (plan.block, 1, 1),
+            shared_mem_bytes: plan.shared_bytes,
+        };
+        // SAFETY: the caller's.
+        let launched = unsafe { self.stream.launch_builder(&function).arg(parameter).launch(config) };
+        launched.map_err(|error| {
+            // A kernel's failure that shows at a launch is one of those before.
+            if is_of_kernel(error) {
+                return self.failed("launching another kernel", error);
+            }
+            let (plan, shapes) = (*plan, parameter.shapes());
+            DeviceError::Launch { plan, shapes, message: driver::message(error) }
+        })?;
+        self.remember(plan, parameter);
+        Ok(())
+    }
+
+    fn remember<P: Parameter>(&self, plan: &Plan, parameter: &P) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let launched =
+            last.get_or_insert_with(|| Launched { plan: *plan, parameter: Vec::new(), shapes: shapes::<P> });
+        launched.plan = *plan;
+        launched.shapes = shapes::<P>;
+        launched.parameter.clear();
+        // SAFETY: the bytes of a parameter that is alive and has no padding.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
+        launched.parameter.extend_from_slice(bytes);
+    }
+
+    /// Waits until all queued work is done; a kernel that failed shows here at the latest.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.stream.synchronize().map_err(|error| self.failed("waiting for its work", error))
+    }
+
+    /// Marks this moment in the stream.
+    pub fn record(&self) -> Result<Event, DeviceError> {
+        let event = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+        event.map(Event).map_err(|error| self.failed("recording an event", error))
+    }
+
+    /// Milliseconds between two moments, once both have come.
+    pub fn milliseconds(&self, start: &Event, end: &Event) -> Result<f32, DeviceError> {
+        start.0.elapsed_ms(&end.0).map_err(|error| self.failed("waiting for an event", error))
+    }
+
+    fn bound(&self) -> Result<(), DriverError> {
+        self.context.bind_to_thread()
+    }
+
+    /// A driver's error, with the launch that may have caused it.
+    fn failed(&self, action: &str, error: DriverError) -> DeviceError {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(launched) if is_of_kernel(error) => DeviceError::Launch {
+                plan: launched.plan,
+                shapes: (launched.shapes)(&launched.parameter),
+                message: format!(
+                    "{}, seen while {action}; it may be of an earlier launch",
+                    driver::message(error)
+                ),
+            },
+            _ => driver_error(action, self.info.ordinal, error),
+        }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // The kernels' code is unloaded next, and may still be in use; whoever cares for the result has asked for it.
+        let _ = self.stream.synchronize();
+    }
+}
+
+/// Whether an error is one that kernels cause.
+fn is_of_kernel(error: DriverError) -> bool {
+    matches!(
+        error.0,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ASSERT
+    )
+}
+
+/// The shapes of a parameter of type `P`, which `bytes` are.
+fn shapes<P: Parameter>(bytes: &[u8]) -> String {
+    assert_eq!(bytes.len(), size_of::<P>());
+    // SAFETY: the bytes were copied from a `P`.
+    unsafe { bytes.as_ptr().cast::<P>().read_unaligned() }.shapes()
+}
+
+fn driver_error(action: &str, ordinal: usize, error: DriverError) -> DeviceError {
+    DeviceError::Driver { action: action.to_owned(), ordinal, message: driver::message(error) }
+}
+
+fn same_len(device: usize, host: usize) -> Result<(), DeviceError> {
+    if device == host {
+        return Ok(());
+    }
+    Err(DeviceError::Shapes(format!("a copy between {device} values of the device and {host} of the host")))
+}

@@ -1,0 +1,94 @@
+//! The code of `kernels/*.cu`, built into this program, and its lookup by name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys};
+use cudarc::nvrtc::Ptx;
+
+use super::probe::GpuInfo;
+use super::{DeviceError, Plan, driver};
+
+/// A file of kernels.
+#[derive(Debug)]
+pub struct Family {
+    /// Its name: that of the file without `.cu`.
+    pub name: &'static str,
+    /// Its code for all architectures that it was built for.
+    pub fatbin: &'static [u8],
+}
+
+include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+/// Dynamic shared memory that a block may have without asking.
+const SHARED_UNASKED: u32 = 48 << 10;
+
+/// The kernels of one device, loaded as they are first used.
+#[derive(Debug, Default)]
+pub struct Kernels {
+    loaded: Mutex<HashMap<&'static str, Arc<CudaModule>>>,
+    functions: Mutex<HashMap<&'static str, Function>>,
+}
+
+#[derive(Clone, Debug)]
+struct Function {
+    function: CudaFunction,
+    /// Bytes of dynamic shared memory that it may be launched with.
+    shared: u32,
+}
+
+impl Kernels {
+    /// The kernel of `plan`, allowed its shared memory.
+    pub fn get(
+        &self,
+        context: &Arc<CudaContext>,
+        info: &GpuInfo,
+        plan: &Plan,
+    ) -> Result<CudaFunction, DeviceError> {
+        let mut functions = self.functions.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let fails = |error| DeviceError::Driver {
+            action: format!("preparing {plan}"),
+            ordinal: info.ordinal,
+            message: driver::message(error),
+        };
+        let found = match functions.get_mut(plan.kernel) {
+            Some(found) => found,
+            None => {
+                let module = self.module(context, info, plan)?;
+                let function = module.load_function(plan.kernel).map_err(fails)?;
+                functions.entry(plan.kernel).or_insert(Function { function, shared: SHARED_UNASKED })
+            }
+        };
+        if plan.shared_bytes > found.shared {
+            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            found.function.set_attribute(attribute, plan.shared_bytes as i32).map_err(fails)?;
+            found.shared = plan.shared_bytes;
+        }
+        Ok(found.function.clone())
+    }
+
+    fn module(
+        &self,
+        context: &Arc<CudaContext>,
+        info: &GpuInfo,
+        plan: &Plan,
+    ) -> Result<Arc<CudaModule>, DeviceError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(module) = loaded.get(plan.family) {
+            return Ok(module.clone());
+        }
+        let family = FAMILIES.iter().find(|family| family.name == plan.family).ok_or_else(|| {
+            DeviceError::Plan { plan: *plan, reason: format!("there is no kernel family `{}`", plan.family) }
+        })?;
+        let module = context.load_module(Ptx::from_binary(family.fatbin.to_vec())).map_err(|error| {
+            DeviceError::NoCode {
+                family: family.name,
+                name: info.name.clone(),
+                capability: info.capability,
+                message: driver::message(error),
+            }
+        })?;
+        loaded.insert(family.name, module.clone());
+        Ok(module)
+    }
+}

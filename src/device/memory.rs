@@ -1,0 +1,119 @@
+//! Memory of a GPU: arenas, and typed buffers in them.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
+use half::{bf16, f16};
+
+use super::{DeviceError, abi};
+
+/// What a buffer may hold: plain data that host and kernels lay out alike.
+pub trait Element: Pod + DeviceRepr + ValidAsZeroBits {}
+
+impl Element for f32 {}
+impl Element for i32 {}
+impl Element for bf16 {}
+impl Element for f16 {}
+
+// SAFETY: a struct of C of four `int32_t`, without padding.
+unsafe impl bytemuck::Zeroable for abi::SetAttentionTile {}
+// SAFETY: as above.
+unsafe impl Pod for abi::SetAttentionTile {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for abi::SetAttentionTile {}
+// SAFETY: as above.
+unsafe impl ValidAsZeroBits for abi::SetAttentionTile {}
+impl Element for abi::SetAttentionTile {}
+
+/// Alignment of buffers in bytes: that of the driver's own allocations, and enough for every copy.
+const ALIGNMENT: usize = 256;
+
+/// One allocation, cut into buffers from its beginning on.
+#[derive(Debug)]
+pub struct Arena {
+    what: String,
+    memory: Arc<CudaSlice<u8>>,
+    used: usize,
+}
+
+impl Arena {
+    pub(super) fn new(what: &str, memory: CudaSlice<u8>) -> Self {
+        Arena { what: what.to_owned(), memory: Arc::new(memory), used: 0 }
+    }
+
+    /// Bytes that an arena needs for buffers of these many bytes.
+    pub fn bytes_for(buffers: impl IntoIterator<Item = usize>) -> usize {
+        buffers.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
+    }
+
+    /// A buffer of `len` values, aligned to 256 bytes, of arbitrary content.
+    pub fn take<T: Element>(&mut self, len: usize) -> Result<Buffer<T>, DeviceError> {
+        let total = self.memory.len();
+        let needed = len.saturating_mul(size_of::<T>());
+        let free = total - self.used;
+        if needed > free {
+            return Err(DeviceError::ArenaFull { what: self.what.clone(), needed, free, total });
+        }
+        let offset = self.used;
+        self.used = (offset + needed).next_multiple_of(ALIGNMENT).min(total);
+        Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
+    }
+
+    /// Takes all memory back; refused while buffers are in use.
+    pub fn clear(&mut self) -> Result<(), DeviceError> {
+        let in_use = Arc::strong_count(&self.memory) - 1;
+        if in_use > 0 {
+            return Err(DeviceError::Shapes(format!(
+                "{in_use} buffer(s) of `{}` are still in use",
+                self.what
+            )));
+        }
+        self.used = 0;
+        Ok(())
+    }
+}
+
+/// `len` values on the device.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    memory: Arc<CudaSlice<u8>>,
+    /// In bytes from the beginning of the memory.
+    offset: usize,
+    len: usize,
+    values: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn stream(&self) -> &CudaStream {
+        self.memory.stream()
+    }
+
+    /// Where it stands in the device's memory.
+    pub(super) fn address(&self) -> u64 {
+        // Nothing is tracked, so that the guard does nothing.
+        let (address, _guard) = self.memory.device_ptr(self.memory.stream());
+        address + self.offset as u64
+    }
+
+    /// For a kernel that reads it: no pointer of the host.
+    pub fn pointer<U>(&self) -> *const U {
+        self.address() as *const U
+    }
+
+    /// For a kernel that writes it: no pointer of the host.
+    pub fn pointer_mut<U>(&mut self) -> *mut U {
+        self.address() as *mut U
+    }
+}

@@ -1,0 +1,48 @@
+//! NVIDIA GPUs, reached through the CUDA driver: what there is, memory on it, kernels and their launches.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`probe`] | which devices there are, and why one cannot be used |
+//! | [`choice`] | which of them computes a model |
+//! | [`error`] | what goes wrong, in words |
+//! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
+//! | `gpu` | a device in use: context, stream, events, copies, launches |
+//! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
+//! | `memory` | arenas and typed buffers in them |
+//! | `staging` | pinned host memory |
+//! | `check` | the rule that kernels are held to, and a check of all of them |
+//! | `abi` | the structs and constants of `kernels/*.h` |
+//!
+//! Without the feature `cuda` only the first five are built, and [`probe`] says so.
+
+pub mod choice;
+pub mod error;
+pub mod limits;
+pub mod plan;
+pub mod probe;
+
+#[cfg(feature = "cuda")]
+pub mod abi;
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod driver;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(feature = "cuda")]
+pub mod kernels;
+#[cfg(feature = "cuda")]
+mod memory;
+#[cfg(feature = "cuda")]
+mod staging;
+
+pub use error::{DeviceError, Unavailable};
+pub use limits::Limits;
+pub use plan::Plan;
+
+#[cfg(feature = "cuda")]
+pub use {
+    gpu::{Event, Gpu, Parameter},
+    memory::{Arena, Buffer, Element},
+    staging::Staging,
+};

@@ -1,0 +1,107 @@
+//! `setrank info --devices` and `--device`, through the command line: without a driver, and on the mock driver.
+
+use serde_json::Value;
+
+use crate::common::{Folder, contains};
+
+#[test]
+fn devices_are_listed_and_auto_says_why() {
+    let folder = Folder::new();
+    contains(&folder.ok("info --devices"), &["cpu: ", "core(s)", "auto: cpu: "]);
+    let report: Value = serde_json::from_str(&folder.ok("info --devices --json")).unwrap();
+    assert_eq!(report["auto"]["device"], "cpu");
+    assert_ne!(report["auto"]["reason"], "");
+    assert!(report["gpus"].is_array() && report["cpu"]["cores"].as_u64() > Some(0));
+    for usage in ["info", "info --check", "info --devices data.sets"] {
+        assert_eq!(folder.run(usage).status.code(), Some(2), "{usage}");
+    }
+}
+
+#[test]
+fn training_says_which_device_it_takes() {
+    let folder = Folder::new();
+    folder.file("train.txt", crate::common::letor(6, 1));
+    folder.file("valid.txt", crate::common::letor(3, 2));
+    contains(&folder.train("model", "--device auto"), &["device: CPU ("]);
+    assert!(!folder.train("model2", "--device cpu").contains("device:"));
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_build_without_gpus_says_so() {
+    let folder = Folder::new();
+    let parts = ["built without GPU support", "--features cuda"];
+    contains(&folder.ok("info --devices"), &parts);
+    contains(&folder.fails("info --devices --check"), &parts);
+}
+
+#[cfg(feature = "cuda")]
+mod mock {
+    use setrank_emulator::driver;
+
+    use super::*;
+
+    fn on(folder: &Folder, device: &str, arguments: &str) -> (Option<i32>, String, String) {
+        let output = folder
+            .command(arguments)
+            .env("LD_LIBRARY_PATH", driver::directory())
+            .env("SETRANK_MOCK_DEVICE", device)
+            .output()
+            .unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.code(), out, err)
+    }
+
+    #[test]
+    fn kernels_are_checked_on_every_gpu() {
+        let folder = Folder::new();
+        let (code, out, err) = on(&folder, "devices=2,cc=8.9,workers=2", "info --devices --check");
+        assert_eq!(code, Some(0), "{err}");
+        contains(
+            &out,
+            &[
+                "cuda:0: ",
+                "compute capability 8.9",
+                "auto: cpu: models are computed on the CPU",
+                "cuda:0: set attention, head width 32, sets up to 300: heads: right",
+                "cuda:1: set attention, head width 64, sets up to 100: log-sum-exp: right",
+            ],
+        );
+        let (code, out, _) = on(&folder, "cc=8.0", "info --devices --check --json");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((code, report["gpus"][0]["compute_capability"].as_str()), (Some(0), Some("8.0")));
+        assert_eq!(report["checks"].as_array().map(Vec::len), Some(8));
+        assert!(report["checks"].as_array().unwrap().iter().all(|check| check["right"] == true));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let folder = Folder::new();
+        for (device, parts) in
+            [("driver=12080", &["CUDA 12.8", "13.0 is needed"][..]), ("devices=0", &["finds no GPU"])]
+        {
+            let (code, out, _) = on(&folder, device, "info --devices");
+            assert_eq!(code, Some(0));
+            contains(&out, parts);
+            let (code, _, err) = on(&folder, device, "info --devices --check");
+            assert_eq!(code, Some(1));
+            contains(&err, parts);
+        }
+        let (code, out, _) = on(&folder, "cc=7.5", "info --devices");
+        assert_eq!(code, Some(0));
+        contains(&out, &["cannot be used", "8.0 or more"]);
+        for (device, parts) in [
+            ("cc=7.5", &["8.0 or more"][..]),
+            (
+                "launch-fails-at=1",
+                &["set_attention_forward_d32", "documents and 4 heads", "CUDA_ERROR_LAUNCH_FAILED"],
+            ),
+            ("out-of-memory-at=1", &["GPU memory", "are free"]),
+        ] {
+            let (code, _, err) = on(&folder, device, "info --devices --check");
+            assert_eq!(code, Some(1), "{device}: {err}");
+            contains(&err, parts);
+            assert!(!err.contains("panicked"), "{device}: {err}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The host path through unmodified cudarc, on the mock driver: device layer, launcher, and what they say when
+//! something is wrong.
+
+use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg, sys};
+use cudarc::nvrtc::Ptx;
+use half::bf16;
+use setrank::device::kernels::FAMILIES;
+use setrank::device::{Arena, DeviceError, Gpu, Limits, Unavailable, check, probe};
+use setrank::ops::attention::check::Problem;
+use setrank::ops::attention::{DeviceSets, Heads, SetAttentionPlan, set_attention_forward};
+use setrank_emulator::driver::{self, Configuration, Streams};
+
+const HEADS: Heads = Heads { count: 2, width: 64 };
+
+/// Runs on a device as configured; nothing may be left over.
+fn on<R>(configuration: Configuration, run: impl FnOnce(&'static driver::Driver) -> R) -> R {
+    driver::with(&configuration, |driver| {
+        let result = run(driver);
+        assert_eq!(driver.counters().live_allocations, 0, "memory was not freed");
+        result
+    })
+    .unwrap()
+}
+
+fn card(compute_capability: (u32, u32)) -> Configuration {
+    Configuration { compute_capability, ..Configuration::default() }
+}
+
+#[test]
+fn every_kernel_is_right_on_every_card() {
+    for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
+        for streams in [Streams::Lazy, Streams::Random] {
+            let configuration = Configuration { streams, workers: 2, ..card(capability) };
+            let checked = on(configuration, |_| check::run(&Gpu::new(0).unwrap()).unwrap());
+            assert_eq!(checked.len(), 8);
+            for checked in checked {
+                assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_are_those_of_the_card() {
+    for (capability, limits) in [((8, 0), Limits::SM_80), ((8, 9), Limits::SM_89), ((9, 0), Limits::SM_90)] {
+        on(card(capability), |_| assert_eq!(*Gpu::new(0).unwrap().limits(), limits, "{capability:?}"));
+    }
+}
+
+#[test]
+fn why_there_is_no_gpu() {
+    let gpu = |configuration| on(configuration, |_| Gpu::new(0).err().map(|error| error.to_string()));
+    let none = Configuration { devices: 0, ..Configuration::default() };
+    assert_eq!(gpu(none), Some(Unavailable::NoDevice.to_string()));
+    let old = Configuration { driver_version: 12_080, ..Configuration::default() };
+    assert_eq!(gpu(old), Some(Unavailable::OldDriver { found: 12_080, needed: 13_000 }.to_string()));
+    let turing = gpu(card((7, 5))).unwrap();
+    assert!(turing.contains("compute capability 7.5") && turing.contains("8.0 or more"), "{turing}");
+    on(Configuration { devices: 2, ..Configuration::default() }, |_| {
+        assert_eq!(probe::gpus().unwrap().len(), 2);
+        Gpu::new(1).unwrap();
+        let third = Gpu::new(2).unwrap_err().to_string();
+        assert!(third.contains("no GPU number 2: there are 2"), "{third}");
+    });
+}
+
+#[test]
+fn memory_runs_out_in_words() {
+    on(Configuration { memory: 1 << 30, ..Configuration::default() }, |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let error = gpu.arena("the batch", 2 << 30).unwrap_err();
+        assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error:?}");
+        let message = error.to_string();
+        assert!(message.contains("the batch needs 2.00 GiB of GPU memory"), "{message}");
+        gpu.arena("a smaller batch", 1 << 20).unwrap();
+    });
+}
+
+#[test]
+fn arenas_are_cut_into_buffers() {
+    on(Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("numbers", Arena::bytes_for([40, 12])).unwrap();
+        let mut a = arena.take::<f32>(10).unwrap();
+        let mut b = arena.take::<i32>(3).unwrap();
+        gpu.upload(&mut a, &[1.5; 10]).unwrap();
+        gpu.upload(&mut b, &[7, 8, 9]).unwrap();
+        assert_eq!((gpu.download(&a).unwrap(), gpu.download(&b).unwrap()), (vec![1.5; 10], vec![7, 8, 9]));
+        assert!(
+            a.pointer::<f32>().addr().is_multiple_of(256) && b.pointer::<i32>().addr().is_multiple_of(256)
+        );
+        let full = arena.take::<f32>(100).unwrap_err().to_string();
+        assert!(full.contains("numbers needs 400 more bytes"), "{full}");
+        let wrong = gpu.upload(&mut b, &[1]).unwrap_err().to_string();
+        assert!(wrong.contains("between 3 values of the device and 1 of the host"), "{wrong}");
+        assert!(arena.clear().is_err());
+        drop((a, b));
+        arena.clear().unwrap();
+        arena.take::<bf16>(128).unwrap();
+    });
+}
+
+#[test]
+fn pinned_memory_waits_for_its_copies() {
+    on(Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("numbers", 256).unwrap();
+        let mut buffer = arena.take::<i32>(4).unwrap();
+        let mut staging = gpu.staging::<i32>(4).unwrap();
+        gpu.staged_mut(&mut staging).unwrap().copy_from_slice(&[1, 2, 3, 4]);
+        gpu.upload_staged(&mut buffer, &staging).unwrap();
+        // The copy has not run: what is written next must not be what it copies.
+        gpu.staged_mut(&mut staging).unwrap().fill(9);
+        assert_eq!(gpu.download(&buffer).unwrap(), [1, 2, 3, 4]);
+        gpu.download_staged(&mut staging, &buffer).unwrap();
+        assert_eq!(gpu.staged(&staging).unwrap(), [1, 2, 3, 4]);
+        assert!(gpu.staging::<f32>(0).is_err());
+        // A copy that does not know that the memory is pinned.
+        gpu.upload(&mut buffer, gpu.staged(&staging).unwrap()).unwrap();
+        gpu.staged_mut(&mut staging).unwrap().fill(7);
+        assert_eq!(gpu.download(&buffer).unwrap(), [1, 2, 3, 4]);
+        let again = Gpu::new(0).unwrap();
+        let mut theirs = again.arena("numbers", 256).unwrap().take::<i32>(4).unwrap();
+        for error in [
+            again.upload_staged(&mut theirs, &staging).unwrap_err(),
+            again.download_staged(&mut staging, &theirs).unwrap_err(),
+            gpu.upload(&mut theirs, &[1; 4]).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("another use of this one"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn gpus_are_used_from_any_thread_and_in_turns() {
+    on(Configuration { devices: 2, ..Configuration::default() }, |_| {
+        let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
+        for sizes in [&[40, 3][..], &[200]] {
+            for gpu in &gpus {
+                let problem = Problem::random(sizes, HEADS, 1);
+                let answer = problem.solve(gpu).unwrap();
+                let elsewhere = std::thread::scope(|scope| scope.spawn(|| problem.solve(gpu)).join());
+                assert_eq!(elsewhere.unwrap().unwrap(), answer);
+                assert!(problem.deviations(&answer).iter().all(|found| found.is_allowed()));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_failure_that_shows_at_the_next_launch_is_not_the_next_ones() {
+    let failing = Configuration { launch_fails_at: Some(1), ..Configuration::default() };
+    on(failing, |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let first = Problem::random(&[40], HEADS, 1).solve(&gpu).unwrap_err().to_string();
+        let second = Problem::random(&[300], HEADS, 1).solve(&gpu).unwrap_err().to_string();
+        assert!(first.contains("40 documents") && !second.contains("300 documents"), "{first}\n{second}");
+    });
+}
+
+#[test]
+fn a_launch_that_fails_says_which_and_on_what() {
+    let problem = Problem::random(&[40, 3], HEADS, 1);
+    for (error, name) in [(719, "CUDA_ERROR_LAUNCH_FAILED"), (701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")] {
+        let failing =
+            Configuration { launch_fails_at: Some(1), launch_error: error, ..Configuration::default() };
+        let message = on(failing, |_| problem.solve(&Gpu::new(0).unwrap()).unwrap_err().to_string());
+        for part in ["set_attention_forward_d64_s2", "128 threads", "43 documents and 2 heads", name] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    on(Configuration { devices: 2, ..Configuration::default() }, |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("a batch", 1 << 20).unwrap();
+        let sets = DeviceSets::new(&gpu, &mut arena, &[0, 3, 5], HEADS).unwrap();
+        let mut take = |len| arena.take::<bf16>(len).unwrap();
+        let (qkv, short) = (take(3 * 5 * 128), take(5));
+        let mut heads = take(5 * 128);
+        let mut log_sum_exp = arena.take::<f32>(10).unwrap();
+        set_attention_forward(&gpu, &sets, &qkv, &mut heads, &mut log_sum_exp).unwrap();
+        let error = set_attention_forward(&gpu, &sets, &short, &mut heads, &mut log_sum_exp).unwrap_err();
+        assert!(error.to_string().contains("qkv [3, H, N, D] has 5 values, not 1920"), "{error}");
+        let other = Gpu::new(1).unwrap();
+        let error = set_attention_forward(&other, &sets, &qkv, &mut heads, &mut log_sum_exp).unwrap_err();
+        assert!(error.to_string().contains("a buffer of another GPU"), "{error}");
+        assert!(DeviceSets::new(&gpu, &mut arena, &[0, 3, 2], HEADS).is_err());
+        let none = DeviceSets::new(&gpu, &mut arena, &[0, 0], HEADS).unwrap();
+        let empty = arena.take::<bf16>(0).unwrap();
+        let mut nothing = (arena.take::<bf16>(0).unwrap(), arena.take::<f32>(0).unwrap());
+        set_attention_forward(&gpu, &none, &empty, &mut nothing.0, &mut nothing.1).unwrap();
+        gpu.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn time_between_events() {
+    on(Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let (start, end) = (gpu.record().unwrap(), gpu.record().unwrap());
+        assert!(gpu.milliseconds(&start, &end).unwrap() >= 0.0);
+    });
+}
+
+/// Bugs of host code, written out: the mock driver has to catch them.
+mod planted {
+    use super::*;
+
+    #[test]
+    fn shared_memory_that_was_not_asked_for() {
+        on(card((9, 0)), |_| {
+            let plan = SetAttentionPlan::new(&[0, 500], HEADS, &Limits::SM_90).unwrap();
+            let launch = plan.forward().unwrap();
+            assert!(launch.shared_bytes > 48 << 10);
+            let context = CudaContext::new(0).unwrap();
+            let stream = context.new_stream().unwrap();
+            let module = context.load_module(Ptx::from_binary(FAMILIES[0].fatbin.to_vec())).unwrap();
+            let function = module.load_function(launch.kernel).unwrap();
+            let config = LaunchConfig {
+                grid_dim: (1, 1, 1),
+                block_dim: (launch.block, 1, 1),
+                shared_mem_bytes: launch.shared_bytes,
+            };
+            let parameter = plan.forward_numbers();
+            // SAFETY: the launch is refused.
+            let refused = unsafe { stream.launch_builder(&function).arg(&parameter).launch(config) };
+            assert_eq!(refused.unwrap_err().0, sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+        });
+    }
+
+    #[test]
+    fn results_that_are_not_waited_for() {
+        on(Configuration::default(), |_| {
+            let context = CudaContext::new(0).unwrap();
+            // SAFETY: nothing here relies on events.
+            unsafe { context.disable_event_tracking() };
+            let stream = context.new_stream().unwrap();
+            let device = stream.clone_htod(&[5i32; 4]).unwrap();
+            // SAFETY: the memory is written before it is read.
+            let mut pinned = unsafe { context.alloc_pinned_with_flags::<i32>(4, 0) }.unwrap();
+            let host = pinned.as_mut_ptr().unwrap();
+            // SAFETY: four numbers are there.
+            unsafe { std::ptr::write_bytes(host, 0, 4) };
+            stream.memcpy_dtoh(&device, &mut pinned).unwrap();
+            // SAFETY: as above; that the copy may run meanwhile is the bug.
+            let early = unsafe { std::ptr::read_volatile(host) };
+            stream.synchronize().unwrap();
+            // SAFETY: as above, and the copy is done.
+            let late = unsafe { std::ptr::read_volatile(host) };
+            assert_eq!((early, late), (0, 5));
+        });
+    }
+}

@@ -1,0 +1,15 @@
+//! The kernels: on the emulator and in the PTX interpreter, with planted bugs, through the driver's interface; what nvcc
+//! made of them, their sources, and the logic of build.rs.
+
+mod attention;
+mod build_script;
+mod built;
+mod counters;
+mod cubin;
+mod host;
+mod launches;
+mod planted;
+mod resources;
+mod sanitized;
+mod sass;
+mod sources;

@@ -1,0 +1,58 @@
+//! Compiles the emulator's core and the repository's kernels, to a static library for the crate and, with the mock driver,
+//! to a shared library that stands for `libcuda.so`.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use compile::{Build, Compiler, sources_in};
+
+#[allow(dead_code)]
+#[path = "src/compile.rs"]
+mod compile;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let emulator = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let kernels = emulator.join("../../kernels").canonicalize()?;
+    let driver = emulator.join("driver");
+    let inputs =
+        [emulator.join("core"), emulator.join("include"), emulator.join("src/compile.rs"), kernels.clone()];
+    for input in inputs.iter().chain(driver.is_dir().then_some(&driver)) {
+        println!("cargo:rerun-if-changed={}", input.display());
+    }
+
+    let program = cc::Build::new().cpp(true).opt_level(2).get_compiler().path().to_path_buf();
+    println!("cargo:rustc-env=SETRANK_EMULATOR_COMPILER={}", program.display());
+    println!("cargo:rustc-env=SETRANK_EMULATOR_KERNELS={}", kernels.display());
+
+    let compiler = Compiler { program, emulator: emulator.clone(), build: Build::Checked };
+    let mut objects = compiler.core(&folder(&out, "core")?)?;
+    objects.extend(compiler.kernels(&sources_in(&kernels, "cu")?, &folder(&out, "kernels")?)?);
+
+    let mut library = cc::Build::new();
+    library.cpp(true);
+    for object in &objects {
+        library.object(object);
+    }
+    library.compile("setrank_emulator_core");
+
+    if driver.is_dir() {
+        // What the driver exports is what stands for libcuda.so: visible, unlike the core.
+        let mut flags = compiler.core_flags();
+        flags.push("-fvisibility=default".into());
+        objects.extend(compiler.objects(&sources_in(&driver, "cpp")?, &folder(&out, "driver")?, &flags)?);
+        let library = out.join("libcuda.so");
+        compiler.link(&objects, &["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,defs"], &library)?;
+        println!("cargo:rustc-env=SETRANK_EMULATOR_LIBCUDA={}", library.display());
+    }
+    Ok(())
+}
+
+/// A folder of its own for each group of objects: their names may be the same.
+fn folder(out: &Path, name: &str) -> std::io::Result<PathBuf> {
+    let folder = out.join(name);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}

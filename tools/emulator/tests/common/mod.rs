@@ -1,0 +1,77 @@
+//! Launches of the test kernels (`tests/kernels`), which all take `TestArguments`.
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+
+use setrank_emulator::emulate::{self, Config, Counters, Report};
+use setrank_emulator::kernels::{Kernels, Sources};
+use setrank_emulator::launch::{Buffer, Launch, Pointer};
+
+/// The path of a test kernel's source.
+pub fn source(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(name)
+}
+
+/// Compiles a source of test kernels.
+pub fn compile(name: &str) -> Kernels {
+    Sources::read(&[source(name)]).and_then(|sources| sources.compile()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A launch of one block: the input's words, room for words of output, the integers `a` and `b`.
+pub fn launch(kernel: &str, threads: u32, input: &[u32], output_words: usize, a: i32, b: i32) -> Launch {
+    let mut parameter = vec![0; 16];
+    parameter.extend(a.to_ne_bytes());
+    parameter.extend(b.to_ne_bytes());
+    Launch {
+        kernel: kernel.into(),
+        grid: [1; 3],
+        block: [threads, 1, 1],
+        shared_bytes: 16 << 10,
+        parameter,
+        pointers: vec![Pointer { at: 0, buffer: 0, offset: 0 }, Pointer { at: 8, buffer: 1, offset: 0 }],
+        buffers: vec![
+            Buffer {
+                name: "input".into(),
+                bytes: input.iter().flat_map(|word| word.to_ne_bytes()).collect(),
+            },
+            Buffer { name: "output".into(), bytes: vec![0; output_words * 4] },
+        ],
+    }
+}
+
+/// The words of the output.
+pub fn output(launch: &Launch) -> Vec<u32> {
+    launch.buffers[1]
+        .bytes
+        .chunks_exact(4)
+        .map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+/// Runs a copy of a launch and gives its output.
+pub fn run(kernels: &Kernels, launch: &Launch, config: &Config) -> Result<Vec<u32>, Report> {
+    let mut launch = launch.clone();
+    emulate::run(kernels, &mut launch, config)?;
+    Ok(output(&launch))
+}
+
+/// Runs a launch with every schedule, time of copies and seed, and checks its output each time.
+pub fn check(kernels: &Kernels, launch: &Launch, expected: &[u32]) {
+    for config in Config::matrix(&[1, 2, 3]) {
+        match run(kernels, launch, &config) {
+            Ok(words) => assert_eq!(words, expected, "{} with {config:?}", launch.kernel),
+            Err(report) => panic!("{} with {config:?}: {report}", launch.kernel),
+        }
+    }
+}
+
+/// The counters of a launch.
+pub fn count(kernels: &Kernels, launch: &Launch, config: Config) -> Counters {
+    let mut launch = launch.clone();
+    emulate::run(kernels, &mut launch, &config.counting()).unwrap_or_else(|report| panic!("{report}"))
+}
+
+/// Words that all differ.
+pub fn words(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a).collect()
+}
