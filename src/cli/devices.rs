@@ -13,13 +13,31 @@ use setrank::train::config::DeviceChoice;
 /// Lists the devices and which one `--device auto` takes; with `check` runs the kernels on each GPU.
 pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     let gpus = probe::gpus();
-    let checks = match &gpus {
-        Ok(gpus) if check => gpus.iter().map(check_gpu).collect::<anyhow::Result<Vec<_>>>()?,
-        Err(reason) if check => bail!("nothing to check: {reason}"),
-        _ => Vec::new(),
-    };
+    if let (Err(reason), true) = (&gpus, check) {
+        bail!("nothing to check: {reason}");
+    }
     let chosen = choice::choose(DeviceChoice::Auto)?;
     let mut out = std::io::stdout().lock();
+    if !json {
+        writeln!(out, "cpu: {}, {} core(s), {}", machine::cpu_name(), machine::cores(), best_level())?;
+        match &gpus {
+            Ok(gpus) => gpus.iter().try_for_each(|gpu| writeln!(out, "{}", Line(gpu)))?,
+            Err(reason) => writeln!(out, "cuda: none: {reason}")?,
+        }
+        writeln!(out, "auto: cpu: {}", chosen.reason)?;
+    }
+    // One GPU that fails is not to hide what the others do.
+    let mut checks = Vec::new();
+    let mut failed = 0;
+    for gpu in gpus.iter().flatten().filter(|_| check) {
+        match check_gpu(gpu) {
+            Ok(checked) => checks.extend(checked),
+            Err(error) => {
+                tell!("cuda:{}: not checked: {error:#}", gpu.ordinal);
+                failed += 1;
+            }
+        }
+    }
     if json {
         let listed: Vec<Value> = gpus.iter().flatten().map(describe).collect();
         let report = json!({
@@ -27,24 +45,19 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
             "gpus": listed,
             "no_gpus": gpus.as_ref().err().map(Unavailable::to_string),
             "auto": { "device": chosen.device, "reason": chosen.reason },
-            "checks": checks.iter().flatten().map(Check::to_json).collect::<Vec<_>>(),
+            "checks": checks.iter().map(Check::to_json).collect::<Vec<_>>(),
         });
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "cpu: {}, {} core(s), {}", machine::cpu_name(), machine::cores(), best_level())?;
-        match &gpus {
-            Ok(gpus) => gpus.iter().try_for_each(|gpu| writeln!(out, "{}", Line(gpu)))?,
-            Err(reason) => writeln!(out, "cuda: none: {reason}")?,
-        }
-        writeln!(out, "auto: cpu: {}", chosen.reason)?;
-        checks.iter().flatten().try_for_each(|check| writeln!(out, "{check}"))?;
+        checks.iter().try_for_each(|check| writeln!(out, "{check}"))?;
     }
     out.flush()?;
-    let wrong = checks.iter().flatten().filter(|check| !check.right).count();
-    if wrong > 0 {
+    let wrong = checks.iter().filter(|check| !check.right).count();
+    if wrong + failed > 0 {
         bail!(
-            "{wrong} result(s) are not what the CPU computes: this GPU, its driver or this program is at fault"
+            "{failed} GPU(s) could not be checked, and {wrong} result(s) are not what the CPU computes: where a result is \
+             wrong, the GPU, its driver or this program is at fault"
         );
     }
     Ok(())

@@ -29,8 +29,9 @@ pub fn choose(asked: DeviceChoice) -> Result<Chosen, Unavailable> {
 
 /// Why no GPU computes models: of its kernels there is only set attention's yet.
 fn no_gpu_for_models() -> Unavailable {
-    match probe::gpu(0) {
-        Ok(gpu) => Unavailable::NoModels { name: gpu.name },
-        Err(reason) => reason,
-    }
+    let machine = match probe::gpu(0) {
+        Ok(gpu) => format!("{} runs single kernels: `setrank info --devices --check`", gpu.name),
+        Err(reason) => reason.to_string(),
+    };
+    Unavailable::NoModels { machine }
 }

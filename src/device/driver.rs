@@ -38,7 +38,7 @@ fn start() -> Result<(), Unavailable> {
 /// All GPUs that the driver shows, at least one.
 pub fn gpus() -> Result<Vec<GpuInfo>, Unavailable> {
     start()?;
-    let fails = |error| Unavailable::DriverFails { message: message(error) };
+    let fails = |error| Unavailable::NoAnswer { message: message(error) };
     let count = result::device::get_count().map_err(fails)?;
     if count == 0 {
         return Err(Unavailable::NoDevice);

@@ -32,6 +32,12 @@ pub enum Unavailable {
         /// Its own message.
         message: String,
     },
+    /// The driver has started, but does not tell what there is.
+    #[error("the NVIDIA driver does not describe its GPUs: {message}")]
+    NoAnswer {
+        /// Its own message.
+        message: String,
+    },
     /// The driver knows no device.
     #[error("the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)")]
     NoDevice,
@@ -43,14 +49,11 @@ pub enum Unavailable {
         /// How many there are.
         count: usize,
     },
-    /// The device is there, but this version does not compute models on it.
-    #[error(
-        "models are computed on the CPU in this version; the kernels that there are run on {name} by `setrank info \
-         --devices --check`"
-    )]
+    /// This version does not compute models on GPUs.
+    #[error("models are computed on the CPU in this version ({machine})")]
     NoModels {
-        /// The device.
-        name: String,
+        /// What the machine has, or lacks.
+        machine: String,
     },
     /// The device cannot run any of the code that was built.
     #[error(

@@ -103,5 +103,10 @@ mod mock {
             contains(&err, parts);
             assert!(!err.contains("panicked"), "{device}: {err}");
         }
+        // The other GPU is checked nevertheless.
+        let (code, out, err) = on(&folder, "devices=2,launch-fails-at=1", "info --devices --check");
+        assert_eq!(code, Some(1));
+        contains(&out, &["cuda:1: set attention"]);
+        contains(&err, &["cuda:0: not checked", "1 GPU(s) could not be checked"]);
     }
 }

@@ -198,10 +198,14 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn time_between_events() {
-    on(Configuration::default(), |_| {
+    on(Configuration::default(), |driver| {
         let gpu = Gpu::new(0).unwrap();
-        let (start, end) = (gpu.record().unwrap(), gpu.record().unwrap());
+        let start = gpu.record().unwrap();
+        Problem::random(&[3], HEADS, 1).solve(&gpu).unwrap();
+        let end = gpu.record().unwrap();
+        let waits = driver.counters().synchronizations;
         assert!(gpu.milliseconds(&start, &end).unwrap() >= 0.0);
+        assert!(driver.counters().synchronizations > waits && driver.counters().launches == 1);
     });
 }
 

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{Attention, DeviceSets, Heads, Rows, forward, set_attention_forward};
 use crate::device::check::{Checked, Deviation, deviation};
-use crate::device::{Arena, DeviceError, Gpu};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::scratch::PerThread;
 use crate::rng::{Rng, Stream};
 
@@ -146,12 +146,13 @@ impl Problem {
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let values = self.rows() * self.heads.hidden();
         let rows = self.rows() * self.heads.count;
+        // An arena each: what a kernel wrote behind a buffer would be behind its memory.
+        let arena = |bytes| gpu.arena("the check of set attention", bytes);
         // There are no more tiles than documents.
-        let sizes = [6 * values, 2 * values, 4 * rows, 16 * self.rows()];
-        let mut arena = gpu.arena("the check of set attention", Arena::bytes_for(sizes))?;
-        let sets = DeviceSets::new(gpu, &mut arena, &self.offsets, self.heads)?;
-        let mut qkv = arena.take(3 * values)?;
-        let (mut heads, mut log_sum_exp) = (arena.take(values)?, arena.take(rows)?);
+        let sets = DeviceSets::new(gpu, &mut arena(16 * self.rows())?, &self.offsets, self.heads)?;
+        let mut qkv = arena(6 * values)?.take(3 * values)?;
+        let mut heads = arena(2 * values)?.take(values)?;
+        let mut log_sum_exp = arena(4 * rows)?.take(rows)?;
         gpu.upload(&mut qkv, &self.qkv)?;
         set_attention_forward(gpu, &sets, &qkv, &mut heads, &mut log_sum_exp)?;
         Ok(Answer {
