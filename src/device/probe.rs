@@ -82,7 +82,7 @@ mod tests {
         let message = gpu((7, 5)).check().unwrap_err().to_string();
         assert_eq!(
             message,
-            "NVIDIA X has compute capability 7.5, but this program's kernels need 8.0 or more"
+            "NVIDIA X has compute capability 7.5, but this program's kernels need 8.0 or more: use --device cpu"
         );
     }
 }
