@@ -8,7 +8,7 @@ use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 
 #[path = "../tests/kernels/launches.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the bench makes launches and reads no answers")]
 mod launches;
 
 fn attention(criterion: &mut Criterion) {

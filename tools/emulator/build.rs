@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use compile::{Build, Compiler, sources_in};
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the build uses a part of what the crate shares with it")]
 #[path = "src/compile.rs"]
 mod compile;
 

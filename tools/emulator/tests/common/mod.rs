@@ -1,5 +1,5 @@
 //! Launches of the test kernels (`tests/kernels`), which all take `TestArguments`.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::PathBuf;
 
