@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what the feature `cuda` is built with, nvcc and libclang, unless the machine has them. See docs/building.md.
+# Gets what the feature `cuda` is built and tested with, unless the machine has it. See docs/building.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -24,8 +24,9 @@ usage() {
     cat << 'USAGE'
 usage: tools/toolchain.sh [--force]
 
-Gets what `cargo build --features cuda` needs: nvcc (CUDA 13.0 or newer) and libclang. What the machine has is used;
-what it lacks is downloaded with pip into the folder .toolchain of the checkout, about 135 MB, 340 MB unpacked.
+Gets what `cargo build --features cuda` needs, nvcc (CUDA 13.0 or newer) and libclang, and nvdisasm and cuobjdump for
+the tests. What the machine has is used; what it lacks is downloaded with pip into the folder .toolchain of the
+checkout, about 135 MB, 340 MB unpacked.
 No root, no changes elsewhere. A second call finds everything in place and changes nothing.
 
   --force   download even if the machine has them, and again if .toolchain has them
@@ -108,6 +109,18 @@ libclang_in() {
     return 1
 }
 
+# Prints nvdisasm, if it and cuobjdump are beside the nvcc $1, in .toolchain or on PATH: where the tests look.
+find_disassemblers() {
+    local folder tool
+    for folder in "$(dirname "$1")" "$toolchain/disassemblers/bin"; do
+        if [ -x "$folder/nvdisasm" ] && [ -x "$folder/cuobjdump" ]; then
+            printf '%s' "$folder/nvdisasm"
+            return
+        fi
+    done
+    tool=$(command -v nvdisasm) && command -v cuobjdump > /dev/null && printf '%s' "$tool"
+}
+
 # Prints the first libclang, in the order of build.rs.
 find_libclang() {
     local folder
@@ -178,13 +191,23 @@ put() {
 
 get_cuda() {
     local cuda version
-    download "${nvcc_wheels[@]}" "${disassembler_wheels[@]}"
+    download "${nvcc_wheels[@]}"
     cuda=$partial/wheels/nvidia/cu13
     version=$(version_of "$cuda/bin/nvcc") || fail "the nvcc that was downloaded does not run on this machine" \
         "$("$cuda/bin/nvcc" --version 2>&1 | head -n 1)"
     mv "$partial"/wheels/nvidia_cuda_nvcc-*.dist-info/licenses/License.txt "$cuda/License.txt"
-    put "$toolchain/cuda" "$cuda" "${nvcc_wheels[@]}" "${disassembler_wheels[@]}"
+    put "$toolchain/cuda" "$cuda" "${nvcc_wheels[@]}"
+    nvcc=$toolchain/cuda/bin/nvcc
     echo "nvcc $version: downloaded to .toolchain/cuda"
+}
+
+get_disassemblers() {
+    local tools
+    download "${disassembler_wheels[@]}"
+    tools=$partial/wheels/nvidia/cu13
+    mv "$partial"/wheels/nvidia_cuda_nvdisasm-*.dist-info/licenses/License.txt "$tools/License.txt"
+    put "$toolchain/disassemblers" "$tools" "${disassembler_wheels[@]}"
+    echo "nvdisasm, cuobjdump: downloaded to .toolchain/disassemblers"
 }
 
 get_libclang() {
@@ -198,32 +221,32 @@ get_libclang() {
     echo "libclang: downloaded to .toolchain/libclang"
 }
 
-# ---------------------------------------------------------------- both
+# ---------------------------------------------------------------- all three
 
 check_machine
 check_given
 
-if $force; then
+if $force || ! nvcc=$(find_nvcc); then
     get_cuda
-elif nvcc=$(find_nvcc); then
-    if [ "$nvcc" = "$toolchain/cuda/bin/nvcc" ] \
-        && ! is_current "$toolchain/cuda" "${nvcc_wheels[@]}" "${disassembler_wheels[@]}"; then
-        get_cuda
-    else
-        echo "nvcc $(version_of "$nvcc"): $(shown "$nvcc"), nothing to do"
-    fi
+elif [ "$nvcc" = "$toolchain/cuda/bin/nvcc" ] && ! is_current "$toolchain/cuda" "${nvcc_wheels[@]}"; then
+    get_cuda
 else
-    get_cuda
+    echo "nvcc $(version_of "$nvcc"): $(shown "$nvcc"), nothing to do"
 fi
 
-if $force; then
-    get_libclang
-elif libclang=$(find_libclang); then
-    if [ "$libclang" = "$toolchain/libclang/libclang.so" ] && ! is_current "$toolchain/libclang" "${libclang_wheels[@]}"; then
-        get_libclang
-    else
-        echo "libclang: $(shown "$libclang"), nothing to do"
-    fi
+if $force || ! disassembler=$(find_disassemblers "$nvcc"); then
+    get_disassemblers
+elif [ "$disassembler" = "$toolchain/disassemblers/bin/nvdisasm" ] \
+    && ! is_current "$toolchain/disassemblers" "${disassembler_wheels[@]}"; then
+    get_disassemblers
 else
+    echo "nvdisasm, cuobjdump: $(shown "$(dirname "$disassembler")"), nothing to do"
+fi
+
+if $force || ! libclang=$(find_libclang); then
     get_libclang
+elif [ "$libclang" = "$toolchain/libclang/libclang.so" ] && ! is_current "$toolchain/libclang" "${libclang_wheels[@]}"; then
+    get_libclang
+else
+    echo "libclang: $(shown "$libclang"), nothing to do"
 fi

@@ -23,7 +23,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = [
         Path::new(env!("SETRANK_NVCC")).parent().map(Path::to_owned),
-        Some(root().join(".toolchain/cuda/bin")),
+        Some(root().join(".toolchain/disassemblers/bin")),
     ];
     let found = folders
         .into_iter()
@@ -32,8 +32,8 @@ pub fn tool(name: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|file| file.is_file());
     if found.is_none() {
-        assert!(env::var_os("CI").is_none(), "{name} is missing: tools/toolchain.sh --force gets it");
-        println!("skipped: {name} is missing; tools/toolchain.sh --force gets it");
+        assert!(env::var_os("CI").is_none(), "{name} is missing: tools/toolchain.sh gets it");
+        println!("skipped: {name} is missing; tools/toolchain.sh gets it");
     }
     found
 }
