@@ -1,6 +1,7 @@
 //! Memory of a GPU: arenas, and typed buffers in them.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -29,6 +30,9 @@ impl Element for abi::SetAttentionTile {}
 
 /// Alignment of buffers in bytes: that of the driver's own allocations, and enough for every copy.
 const ALIGNMENT: usize = 256;
+
+/// Alignment of parts of buffers in bytes: what kernels read at once.
+const PART_ALIGNMENT: usize = 16;
 
 /// One allocation, cut into buffers from its beginning on.
 #[derive(Debug)]
@@ -94,6 +98,35 @@ impl<T: Element> Buffer<T> {
     /// Whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Values `range` of it as a buffer of its own. Both are the same memory: what is written to one is read from the
+    /// other, in the order in which it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// A range that is not inside, or that does not begin at a multiple of 16 bytes.
+    pub fn part(&self, range: Range<usize>) -> Result<Buffer<T>, DeviceError> {
+        let bytes = range.start.saturating_mul(size_of::<T>());
+        if range.start > range.end || range.end > self.len || !bytes.is_multiple_of(PART_ALIGNMENT) {
+            return Err(DeviceError::Shapes(format!(
+                "the part {}..{} of a buffer of {} values of {} bytes: it has to be inside, and to begin at a \
+                 multiple of {PART_ALIGNMENT} bytes",
+                range.start,
+                range.end,
+                self.len,
+                size_of::<T>()
+            )));
+        }
+        let (offset, len) = (self.offset + bytes, range.len());
+        Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
+    }
+
+    /// Whether it shares memory with another.
+    pub fn overlaps<U: Element>(&self, other: &Buffer<U>) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory)
+            && self.offset < other.offset + other.len * size_of::<U>()
+            && other.offset < self.offset + self.len * size_of::<T>()
     }
 
     pub(super) fn stream(&self) -> &CudaStream {

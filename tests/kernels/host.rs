@@ -101,6 +101,34 @@ fn arenas_are_cut_into_buffers() {
 }
 
 #[test]
+fn parts_are_the_same_memory() {
+    on(Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("numbers", 512).unwrap();
+        let mut whole = arena.take::<f32>(16).unwrap();
+        let other = arena.take::<f32>(4).unwrap();
+        gpu.upload(&mut whole, &[0.0; 16]).unwrap();
+        let mut part = whole.part(4..7).unwrap();
+        gpu.upload(&mut part, &[1.0, 2.0, 3.0]).unwrap();
+        let mut of_part = part.part(0..1).unwrap();
+        gpu.upload(&mut of_part, &[5.0]).unwrap();
+        assert_eq!(gpu.download(&whole).unwrap()[3..8], [0.0, 5.0, 2.0, 3.0, 0.0]);
+        let empty = whole.part(16..16).unwrap();
+        assert_eq!(
+            [&whole, &of_part, &other, &empty].map(|with| part.overlaps(with)),
+            [true, true, false, false]
+        );
+        assert!(!part.overlaps(&whole.part(8..16).unwrap()) && !part.overlaps(&whole.part(0..4).unwrap()));
+        for range in [1..2, 8..17, 20..20] {
+            let error = whole.part(range).unwrap_err().to_string();
+            assert!(error.contains("a multiple of 16 bytes"), "{error}");
+        }
+        drop(whole);
+        assert!(arena.clear().is_err(), "a part is in use");
+    });
+}
+
+#[test]
 fn pinned_memory_waits_for_its_copies() {
     on(Configuration::default(), |_| {
         let gpu = Gpu::new(0).unwrap();
