@@ -1,31 +1,38 @@
-//! Time of set attention on the emulator: a set of 500 documents with 8 heads, without counters and with them.
+//! Time of kernels on the emulator, at the sizes whose counters are budgeted: in order, with counters, and at random.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use setrank::device::Limits;
-use setrank::ops::attention::Heads;
-use setrank::ops::attention::check::Problem;
 use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 
-#[path = "../tests/kernels/launches.rs"]
+#[path = "../tests/kernels/attention.rs"]
+#[allow(dead_code, unused_imports, reason = "the bench takes the family's problems and leaves its tests")]
+mod attention;
+#[path = "../tests/kernels/family.rs"]
 #[allow(dead_code, reason = "the bench makes launches and reads no answers")]
-mod launches;
+mod family;
+#[path = "../tests/kernels/ladder.rs"]
+#[allow(dead_code, unused_imports, unused_macros, reason = "the bench has no tests")]
+mod ladder;
 
-fn attention(criterion: &mut Criterion) {
-    let problem = Problem::random(&[500], Heads { count: 8, width: 32 }, 1);
-    let launch = launches::set_attention(&problem, &Limits::SM_90);
+fn families(criterion: &mut Criterion) {
     let kernels = Kernels::repository();
-    let mut group = criterion.benchmark_group("set attention, 500 documents, 8 heads");
-    group.sample_size(10);
-    let plain = Config::default();
-    let random = plain.schedule(Schedule::Pct).copies(Copies::AtRandom);
-    for (name, config) in [("in order", plain), ("counting", plain.counting()), ("random", random)] {
-        group.bench_function(name, |bencher| {
-            bencher.iter(|| emulate::run(&kernels, &mut launch.clone(), &config).unwrap())
-        });
+    for family in family::ALL {
+        for counted in (family.counted)() {
+            let launch = counted.problem.launch(&Limits::SM_90);
+            let mut group = criterion.benchmark_group(format!("{} {}", launch.kernel, counted.shape));
+            group.sample_size(10);
+            let plain = Config::default();
+            let random = plain.schedule(Schedule::Pct).copies(Copies::AtRandom);
+            for (name, config) in [("in order", plain), ("counting", plain.counting()), ("random", random)] {
+                group.bench_function(name, |bencher| {
+                    bencher.iter(|| emulate::run(&kernels, &mut launch.clone(), &config).unwrap())
+                });
+            }
+            group.finish();
+        }
     }
-    group.finish();
 }
 
-criterion_group!(benches, attention);
+criterion_group!(benches, families);
 criterion_main!(benches);

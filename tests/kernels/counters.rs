@@ -8,64 +8,58 @@ use std::fs;
 use std::path::Path;
 
 use setrank::device::Limits;
-use setrank::ops::attention::Heads;
-use setrank::ops::attention::check::Problem;
 use setrank_emulator::emulate::{self, Config, Copies, Counters, Schedule};
 use setrank_emulator::kernels::Kernels;
 
-use crate::launches;
+use crate::family::{self, Counted, Problem};
 
 const ACCEPT: &str = "SETRANK_ACCEPT_COUNTERS";
 
 const HEADER: &str = "\
 # What the emulator counts, on cards of compute capability 9.0. Bytes in thousands: requested (asked for by lanes) and unique
-# (distinct), read and written; 32-byte sectors a request; wavefronts of shared memory a matrix product; conflicts
-# (wavefronts over the least possible); products of warps (m16n8k16) and the share of them that multiplies documents
-# with documents; exponentials a pair of documents; barriers a block.
+# (distinct), read and written; 32-byte sectors a request; wavefronts of shared memory; conflicts (wavefronts over the
+# least possible); products of warps (m16n8k16) and the share of them that is not spent on padding; exponentials;
+# barriers a block.
 # Written by: SETRANK_ACCEPT_COUNTERS=1 cargo test --features cuda --test kernels counters
 ";
 
-fn count(problem: &Problem, config: Config) -> (String, Counters) {
-    let mut launch = launches::set_attention(problem, &Limits::SM_90);
+fn count(problem: &dyn Problem, config: Config) -> (String, Counters) {
+    let mut launch = problem.launch(&Limits::SM_90);
     let counters = emulate::run(&Kernels::repository(), &mut launch, &config.counting()).unwrap();
     (launch.kernel, counters)
 }
 
 fn table() -> String {
     let mut text = format!("{HEADER}\n");
-    for width in [32, 64] {
-        for sizes in [&[1; 64][..], &[40; 32], &[128; 4], &[500, 360]] {
-            let heads = Heads { count: 8, width };
-            let problem = Problem::random(sizes, heads, 1);
-            let (kernel, found) = count(&problem, Config::default().workers(2));
-            let pairs = (heads.count * sizes.iter().map(|n| n * n).sum::<usize>()) as f64;
-            // 2·D multiply-adds a pair of documents; 2048 in a product.
-            let useful = pairs * (2 * width) as f64 / 2048.0;
-            let per = |a: u64, b: u64| a as f64 / b as f64;
-            let thousands = |bytes: u64| bytes as f64 / 1e3;
-            let shape = if sizes.iter().all(|size| *size == sizes[0]) {
-                format!("{}x{}", sizes.len(), sizes[0])
-            } else {
-                sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
-            };
-            writeln!(
-                text,
-                "{kernel} {shape}: requested {:.1} + {:.1}, unique {:.1} + {:.1}, sectors {:.2}, wavefronts {:.3}, conflicts \
-                 {:.3}, products {} ({:.0} %), exponentials {:.2}, barriers {:.2}",
-                thousands(found.requested_read),
-                thousands(found.requested_written),
-                thousands(found.unique_read),
-                thousands(found.unique_written),
-                per(found.sectors, found.requests),
-                per(found.wavefronts, found.mma),
-                per(found.wavefronts, found.ideal_wavefronts),
-                found.mma,
-                100.0 * useful / found.mma as f64,
-                found.exponentials as f64 / pairs,
-                per(found.barriers, found.blocks),
-            )
-            .expect("a string takes all");
+    for Counted { shape, problem, useful_products } in
+        family::ALL.iter().flat_map(|family| (family.counted)())
+    {
+        let (kernel, found) = count(&*problem, Config::default().workers(2));
+        let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        let thousands = |bytes: u64| bytes as f64 / 1e3;
+        write!(
+            text,
+            "{kernel} {shape}: requested {:.1} + {:.1}, unique {:.1} + {:.1}, sectors {:.2}, wavefronts {}, conflicts {:.3}",
+            thousands(found.requested_read),
+            thousands(found.requested_written),
+            thousands(found.unique_read),
+            thousands(found.unique_written),
+            per(found.sectors, found.requests),
+            found.wavefronts,
+            per(found.wavefronts, found.ideal_wavefronts),
+        )
+        .expect("a string takes all");
+        if found.mma > 0 {
+            write!(text, ", products {} ({:.0} %)", found.mma, 100.0 * useful_products / found.mma as f64)
+                .expect("a string takes all");
         }
+        writeln!(
+            text,
+            ", exponentials {}, barriers {:.2}",
+            found.exponentials,
+            per(found.barriers, found.blocks)
+        )
+        .expect("a string takes all");
     }
     text
 }
@@ -84,26 +78,15 @@ fn counters_are_as_budgeted() {
 
 #[test]
 fn counters_do_not_depend_on_the_schedule() {
-    let problem = Problem::random(&[70, 3], Heads { count: 2, width: 32 }, 1);
-    let of = |config: Config| Counters { switches: 0, ..count(&problem, config).1 };
-    let first = of(Config::default());
-    assert!(first.mma > 0 && first.unique_read > 0);
-    for schedule in Schedule::ALL {
-        for copies in Copies::ALL {
-            let config = Config::default().schedule(schedule).copies(copies).seed(3).workers(2);
-            assert_eq!(of(config), first, "{config:?}");
+    for family in family::ALL {
+        for case in (family.cases)() {
+            let of = |config: Config| Counters { switches: 0, ..count(&*case.problem, config).1 };
+            let first = of(Config::default());
+            assert!(first.unique_read > 0 && first.unique_written > 0, "{}", family.name);
+            for schedule in [Schedule::Reversed, Schedule::Pct] {
+                let config = Config::default().schedule(schedule).copies(Copies::AtRandom).seed(3).workers(2);
+                assert_eq!(of(config), first, "{}: {config:?}", family.name);
+            }
         }
     }
-}
-
-#[test]
-fn what_is_read_is_read_once() {
-    let heads = Heads { count: 8, width: 32 };
-    let problem = Problem::random(&[40, 7], heads, 1);
-    let (_, found) = count(&problem, Config::default());
-    let values = 47 * heads.hidden() as u64;
-    // q, k and v in bf16, and a tile of 16 bytes a set; heads in bf16 and log-sum-exp in f32.
-    assert_eq!(found.unique_read, 3 * 2 * values + 2 * 16);
-    assert_eq!(found.unique_written, 2 * values + 4 * 47 * 8);
-    assert_eq!(found.requested_written, found.unique_written);
 }

@@ -1,0 +1,129 @@
+//! A family of kernels as the ladder takes it.
+
+use bytemuck::Pod;
+use setrank::device::check::Deviation;
+use setrank::device::{Limits, Parameter, Plan};
+use setrank_emulator::launch::{Buffer, Launch, Pointer};
+
+use crate::attention;
+
+/// Every family: counters, resources and machine code are looked at for all of them.
+pub const ALL: [&Family; 1] = [&attention::FAMILY];
+
+/// What one launch is to compute.
+pub trait Problem {
+    /// The launch on a card of these limits; results are poisoned.
+    fn launch(&self, limits: &Limits) -> Launch;
+
+    /// How far the results that a launch left are off, by the result's name.
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)>;
+}
+
+/// A problem on a card.
+pub struct Case {
+    pub limits: Limits,
+    pub problem: Box<dyn Problem>,
+}
+
+impl Case {
+    pub fn new(limits: Limits, problem: impl Problem + 'static) -> Self {
+        Case { limits, problem: Box::new(problem) }
+    }
+
+    pub fn launch(&self) -> Launch {
+        self.problem.launch(&self.limits)
+    }
+
+    /// The results that are off by more than the rule allows.
+    pub fn wrong(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let mut found = self.problem.deviations(launch);
+        found.retain(|(_, deviation)| !deviation.is_allowed());
+        found
+    }
+}
+
+/// A problem whose counters are budgeted.
+pub struct Counted {
+    /// Its sizes, as the table of counters shows them.
+    pub shape: String,
+    pub problem: Box<dyn Problem>,
+    /// Products of warps (m16n8k16) that would do, if none were spent on padding; 0 where there is none.
+    pub useful_products: f64,
+}
+
+/// A bug in the source.
+pub struct Bug {
+    pub what: &'static str,
+    /// The file that it is in.
+    pub file: &'static str,
+    pub right: &'static str,
+    pub wrong: &'static str,
+    /// The kernels that have it begin so.
+    pub kernels: &'static str,
+    /// Parts of the reports by one of which it is to be found; `WRONG_RESULTS` is one.
+    pub found_by: &'static [&'static str],
+}
+
+/// A bug in a launch.
+pub struct WrongLaunch {
+    pub what: &'static str,
+    pub change: fn(&mut Launch),
+    /// The kernels that it is a bug of begin so.
+    pub kernels: &'static str,
+    /// As in [`Bug`].
+    pub found_by: &'static [&'static str],
+}
+
+/// How results that are off are told.
+pub const WRONG_RESULTS: &str = "wrong results";
+
+/// A family of kernels.
+pub struct Family {
+    /// `kernels/<name>.cu`
+    pub name: &'static str,
+    /// Small problems, one for each kernel at least, that together reach every path.
+    pub cases: fn() -> Vec<Case>,
+    /// Problems of the sizes that matter.
+    pub counted: fn() -> Vec<Counted>,
+    pub bugs: &'static [Bug],
+    pub wrong_launches: &'static [WrongLaunch],
+}
+
+impl Family {
+    pub fn source(&self) -> String {
+        format!("{}.cu", self.name)
+    }
+}
+
+/// A launch of `plan` with a parameter whose pointers, at these bytes of it, are to these buffers.
+pub fn launch<P: Parameter>(plan: Plan, parameter: &P, buffers: Vec<(usize, &str, Vec<u8>)>) -> Launch {
+    // SAFETY: a parameter has no padding.
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
+    let pointers = buffers.iter().enumerate();
+    Launch {
+        kernel: plan.kernel.into(),
+        grid: plan.grid,
+        block: [plan.block, 1, 1],
+        shared_bytes: plan.shared_bytes,
+        parameter: bytes.to_vec(),
+        pointers: pointers.map(|(buffer, &(at, ..))| Pointer { at, buffer, offset: 0 }).collect(),
+        buffers: buffers.into_iter().map(|(_, name, bytes)| Buffer { name: name.into(), bytes }).collect(),
+    }
+}
+
+/// The bytes of a buffer of these values.
+pub fn given<T: Pod>(values: &[T]) -> Vec<u8> {
+    bytemuck::cast_slice(values).to_vec()
+}
+
+/// The bytes of a buffer for `len` results: NaN as floats.
+pub fn poisoned<T: Pod>(len: usize) -> Vec<u8> {
+    vec![0xFF; len * size_of::<T>()]
+}
+
+/// What a launch left in the buffer of this name.
+pub fn result<T: Pod>(launch: &Launch, name: &str) -> Vec<T> {
+    let buffer = launch.buffers.iter().find(|buffer| buffer.name == name);
+    let bytes = &buffer.unwrap_or_else(|| panic!("the launch has no buffer `{name}`")).bytes;
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
