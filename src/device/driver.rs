@@ -1,5 +1,7 @@
 //! The driver: whether it is there, what it shows, what its errors say.
 
+use std::ffi::c_void;
+
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
@@ -15,17 +17,36 @@ pub fn message(error: DriverError) -> String {
     }
 }
 
+/// The functions with which devices are listed, which drivers have had from long ago.
+const FUNCTIONS: [&str; 9] = [
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceTotalMem_v2",
+];
+
 /// Starts the driver, or says why not.
 fn start() -> Result<(), Unavailable> {
     // SAFETY: loading the driver runs nothing but its own start.
     if !unsafe { sys::is_culib_present() } {
         return Err(Unavailable::NoDriver);
     }
+    // cudarc panics on a call that the library does not have: what is none of NVIDIA's is refused here, an old driver by
+    // its version.
+    // SAFETY: the library was loaded just now; the symbols are not used.
+    let has = |name: &&str| unsafe { sys::culib().get::<*const c_void>(name.as_bytes()).is_ok() };
+    if let Some(missing) = FUNCTIONS.iter().find(|name| !has(name)) {
+        return Err(Unavailable::NotADriver { missing });
+    }
     let mut found = 0;
-    // SAFETY: the call writes one number; it is the only one that every driver has, and needs no start.
+    // SAFETY: the call writes one number, and needs no start.
     let asked = unsafe { sys::cuDriverGetVersion(&mut found) }.result();
     asked.map_err(|error| Unavailable::DriverFails { message: message(error) })?;
-    // Before anything else: the loader of the calls panics on one that an old driver does not have.
     if found < LEAST_DRIVER {
         return Err(Unavailable::OldDriver { found, needed: LEAST_DRIVER });
     }

@@ -15,6 +15,15 @@ pub enum Unavailable {
          its folder to LD_LIBRARY_PATH)"
     )]
     NoDriver,
+    /// A library of the driver's name is something else.
+    #[error(
+        "libcuda.so was found, but is no NVIDIA driver: it has no function `{missing}` (is another library of that name \
+         on LD_LIBRARY_PATH? the right one comes with driver 580 or newer)"
+    )]
+    NotADriver {
+        /// A function that every driver has.
+        missing: &'static str,
+    },
     /// The driver is older than the kernels.
     #[error(
         "the NVIDIA driver is for CUDA {}.{}, but {}.{} is needed: install driver 580 or newer", .found / 1000,

@@ -35,16 +35,29 @@ fn a_build_without_gpus_says_so() {
     contains(&folder.fails("info --devices --check"), &parts);
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", target_os = "linux", target_arch = "x86_64"))]
 mod mock {
+    use std::path::Path;
+    use std::process::Command;
+
     use setrank_emulator::driver;
 
     use super::*;
 
     fn on(folder: &Folder, device: &str, arguments: &str) -> (Option<i32>, String, String) {
+        with(folder, driver::directory(), device, arguments)
+    }
+
+    /// With the libcuda.so of a folder.
+    fn with(
+        folder: &Folder,
+        libraries: &Path,
+        device: &str,
+        arguments: &str,
+    ) -> (Option<i32>, String, String) {
         let output = folder
             .command(arguments)
-            .env("LD_LIBRARY_PATH", driver::directory())
+            .env("LD_LIBRARY_PATH", libraries)
             .env("SETRANK_MOCK_DEVICE", device)
             .output()
             .unwrap();
@@ -72,6 +85,33 @@ mod mock {
         assert_eq!((code, report["gpus"][0]["compute_capability"].as_str()), (Some(0), Some("8.0")));
         assert_eq!(report["checks"].as_array().map(Vec::len), Some(8));
         assert!(report["checks"].as_array().unwrap().iter().all(|check| check["right"] == true));
+    }
+
+    #[test]
+    fn a_library_that_is_no_driver_is_named() {
+        let folder = Folder::new();
+        let version = "int cuDriverGetVersion(int *version) { return *version = 13000, 0; }";
+        for (source, missing) in [("int other;", "`cuDriverGetVersion`"), (version, "`cuGetErrorName`")] {
+            let source = folder.file("library.c", source);
+            let library = folder.path().join("libcuda.so");
+            let compiled =
+                Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).status();
+            assert!(compiled.unwrap().success());
+            let parts = ["is no NVIDIA driver", missing, "LD_LIBRARY_PATH"];
+            let (code, out, err) = with(&folder, folder.path(), "", "info --devices");
+            assert_eq!(code, Some(0), "{err}");
+            contains(&out, &parts);
+            let (code, _, err) = with(&folder, folder.path(), "", "info --devices --check");
+            assert_eq!(code, Some(1));
+            contains(&err, &parts);
+            assert!(!err.contains("panicked"), "{err}");
+        }
+        // No library at all: another one may be found.
+        folder.file("libcuda.so", "text");
+        folder.file("libcuda.so.1", "text");
+        let (code, _, err) = with(&folder, folder.path(), "", "info --devices");
+        assert_eq!(code, Some(0), "{err}");
+        assert!(!err.contains("panicked"), "{err}");
     }
 
     #[test]
