@@ -47,7 +47,7 @@ Failure check(const Launch &launch) {
     if (product(launch.threads) > launch.kernel->max_threads) {
         snprintf(text, sizeof(text), "launch of %s: blocks of %u threads: its __launch_bounds__ allow %u", name,
                  launch.thread_count, launch.kernel->max_threads);
-        return {OUT_OF_RESOURCES, text};
+        return {INVALID_VALUE, text};
     }
     const uint32_t limit =
         launch.config.shared_limit == 0 ? SHARED_LIMIT : std::min(launch.config.shared_limit, SHARED_LIMIT);

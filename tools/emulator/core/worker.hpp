@@ -25,7 +25,6 @@ constexpr uint32_t NO_TAG = ~uint32_t{0};
 // CUresults.
 constexpr int INVALID_VALUE = 1;
 constexpr int ILLEGAL_ADDRESS = 700;
-constexpr int OUT_OF_RESOURCES = 701;
 constexpr int MISALIGNED_ADDRESS = 716;
 constexpr int LAUNCH_FAILED = 719;
 

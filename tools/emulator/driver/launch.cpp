@@ -43,6 +43,7 @@ void check(const Launch &launch) {
                    name.c_str());
         threads *= launch.block[axis];
     }
+    // Launch bounds are part of the call's rules, registers are a resource: the driver has a code for each.
     if (threads > uint64_t(function.description.max_threads))
         refuse(CUDA_ERROR_INVALID_VALUE, "%s: %llu threads, but its code allows %d", name.c_str(),
                static_cast<unsigned long long>(threads), function.description.max_threads);

@@ -83,7 +83,7 @@ const uint32_t *emu_parameter_bytes(const EmuKernel *);
 
 /** Runs a launch to its end. 0, or a CUresult with a text in `report`: what, where (file:line, block, thread), and what
     the other threads do. 700: illegal address, 716: misaligned, 719: anything else that a kernel does wrong; 1: no card
-    allows such a launch, 701: blocks larger than the kernel's launch bounds. */
+    allows such a launch, or the kernel's launch bounds do not. */
 int emu_launch(EmuMemory *, const EmuKernel *, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                void *const *parameters, const EmuConfig *, EmuCounters *counters, char *report, size_t report_bytes);
 

@@ -137,10 +137,8 @@ impl Config {
 pub enum Fault {
     /// The launch does not fit the kernel's library: no such kernel, or another size of its parameter.
     Mismatch,
-    /// No card allows such a grid, block or shared memory.
+    /// No card allows such a grid, block or shared memory, or the kernel's launch bounds do not.
     InvalidLaunch,
-    /// The block has more threads than the kernel's launch bounds.
-    OutOfResources,
     /// An address outside of memory.
     IllegalAddress,
     /// An address that is not aligned.
@@ -156,7 +154,6 @@ impl Fault {
         match code {
             1 => Fault::InvalidLaunch,
             700 => Fault::IllegalAddress,
-            701 => Fault::OutOfResources,
             716 => Fault::Misaligned,
             _ => Fault::LaunchFailed,
         }

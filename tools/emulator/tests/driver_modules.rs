@@ -416,6 +416,8 @@ fn launches_are_checked() {
         let greedy = load_kernel(&context, greedy).expect("it runs on the card");
         assert_eq!(launch(&greedy, blocks(1, 257, 0)), Some(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
         assert_eq!(launch(&greedy, blocks(1, 256, 0)), None);
+        let square = LaunchConfig { block_dim: (32, 33, 1), ..blocks(1, 32, 0) };
+        assert_eq!(launch(&greedy, square), Some(CUDA_ERROR_INVALID_VALUE), "no card allows 1056 threads");
 
         let dynamic = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         assert_eq!(launch(&function, blocks(1, 32, 48 * 1024)), None);

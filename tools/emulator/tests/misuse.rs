@@ -255,7 +255,7 @@ fn launches_that_no_card_allows() {
     invalid(&|of| of.shared_bytes = 99 * 1024 + 1, config.shared_limit(99 * 1024), "at most 101376");
     let kernels = compile("warp.cu");
     let report = run(&kernels, &launch("mma", 64, &[], 1, 0, 0), &config).unwrap_err();
-    assert_eq!(report.fault, Fault::OutOfResources);
+    assert_eq!(report.fault, Fault::InvalidLaunch);
     assert!(report.text.contains("its __launch_bounds__ allow 32"), "{report}");
 }
 
