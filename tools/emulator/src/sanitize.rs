@@ -1,13 +1,13 @@
 //! Runs a launch in a process of its own, its kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, or
-//! with ThreadSanitizer. Programs are compiled on first use, and kept by their content.
+//! with ThreadSanitizer. Programs are compiled on first use, and kept until the emulator or the repository's kernels change.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::compile::{Build, CompileError, Compiler, sources_in};
 use crate::emulate::{Config, Counters, Fault, Report};
@@ -81,6 +81,8 @@ impl From<CompileError> for SanitizeError {
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
+    /// Locked as long as the program may be run: no other process removes it.
+    _in_use: Arc<File>,
 }
 
 /// One program is compiled at a time: the next may want the same.
@@ -95,31 +97,39 @@ impl Program {
         };
         let compiler = compiler(build);
         let _one = COMPILING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let root = Path::new(env!("OUT_DIR")).join("sanitized").join(match sanitizer {
+            Sanitizer::Address => "address",
+            Sanitizer::Thread => "thread",
+        });
         let emulator = emulator_key(&compiler).map_err(file_error(&compiler.emulator))?;
-        let core = kept(&format!("core-{emulator:016x}"), |folder| {
-            compiler.core(folder)?;
-            let runner = sources_in(&compiler.emulator.join("runner"), "cpp").map_err(file_error(folder))?;
-            compiler.objects(&runner, folder, &compiler.core_flags())?;
-            Ok(())
-        })?;
+        let core_name = format!("core-{emulator:016x}");
+        // Of all that the repository's programs are made of; sources elsewhere include its headers.
         let mut hasher = DefaultHasher::new();
         emulator.hash(&mut hasher);
-        sources.content().for_each(|file| file.hash(&mut hasher));
-        // Sources elsewhere include the repository's headers.
-        for extension in ["h", "cuh"] {
+        for extension in ["h", "cuh", "cu"] {
             let folder = Sources::repository_folder();
-            for header in sources_in(folder, extension).map_err(file_error(folder))? {
-                fs::read(&header).map_err(file_error(&header))?.hash(&mut hasher);
+            for source in sources_in(folder, extension).map_err(file_error(folder))? {
+                fs::read(&source).map_err(file_error(&source))?.hash(&mut hasher);
             }
         }
-        let program = kept(&format!("program-{:016x}", hasher.finish()), |folder| {
+        let state = format!("program-{:016x}-", hasher.finish());
+        sources.content().for_each(|file| file.hash(&mut hasher));
+        let program = kept(&root, &format!("{state}{:016x}", hasher.finish()), |folder| {
+            remove_others(&root, |name| name == core_name || name.starts_with(&state));
+            let core = kept(&root, &core_name, |folder| {
+                compiler.core(folder)?;
+                let runner =
+                    sources_in(&compiler.emulator.join("runner"), "cpp").map_err(file_error(folder))?;
+                compiler.objects(&runner, folder, &compiler.core_flags())?;
+                Ok(())
+            })?;
             let units = sources.write(folder)?;
             let mut objects = compiler.kernels(&units, folder)?;
-            objects.extend(sources_in(&core, "o").map_err(file_error(&core))?);
+            objects.extend(sources_in(&core.path, "o").map_err(file_error(&core.path))?);
             compiler.link(&objects, &[], &folder.join("runner"))?;
             Ok(())
         })?;
-        Ok(Self { path: program.join("runner") })
+        Ok(Self { path: program.path.join("runner"), _in_use: Arc::new(program.in_use) })
     }
 
     /// Runs a launch. What the kernel left in the buffers replaces their content, if the process lives to the end.
@@ -166,21 +176,71 @@ fn emulator_key(compiler: &Compiler) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
+/// A folder that is kept for later processes.
+struct Kept {
+    path: PathBuf,
+    /// Its file of this name, locked.
+    in_use: File,
+}
+
+/// Name of the file in a kept folder that those who use the folder lock together, and those who remove it alone.
+const IN_USE: &str = "in-use";
+
 /// A folder that is made once: under another name, so that no other process sees it before it is whole.
-fn kept(name: &str, make: impl FnOnce(&Path) -> Result<(), SanitizeError>) -> Result<PathBuf, SanitizeError> {
-    let root = Path::new(env!("OUT_DIR")).join("sanitized");
-    let folder = root.join(name);
-    if folder.is_dir() {
-        return Ok(folder);
+fn kept(
+    root: &Path,
+    name: &str,
+    make: impl Fn(&Path) -> Result<(), SanitizeError>,
+) -> Result<Kept, SanitizeError> {
+    let path = root.join(name);
+    fs::create_dir_all(root).map_err(file_error(root))?;
+    loop {
+        match File::open(path.join(IN_USE)) {
+            Ok(in_use) => {
+                in_use.lock_shared().map_err(file_error(&path))?;
+                // Another process may have removed it before it was locked.
+                if path.join(IN_USE).exists() {
+                    return Ok(Kept { path, in_use });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let fresh =
+                    tempfile::Builder::new().prefix("new-").tempdir_in(root).map_err(file_error(root))?;
+                // It has its name only once it is locked.
+                let file = fresh.path().join("not-yet-in-use");
+                let in_use = File::create(&file).map_err(file_error(&file))?;
+                in_use.lock_shared().map_err(file_error(&file))?;
+                fs::rename(&file, fresh.path().join(IN_USE)).map_err(file_error(&file))?;
+                make(fresh.path())?;
+                match fs::rename(fresh.path(), &path) {
+                    Ok(()) => return Ok(Kept { path, in_use }),
+                    // Another process was faster.
+                    Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                    Err(error) => return Err(file_error(&path)(error)),
+                }
+            }
+            Err(error) => return Err(file_error(&path)(error)),
+        }
     }
-    fs::create_dir_all(&root).map_err(file_error(&root))?;
-    let fresh = tempfile::Builder::new().prefix("new").tempdir_in(&root).map_err(file_error(&root))?;
-    make(fresh.path())?;
-    let renamed = fs::rename(fresh.path(), &folder);
-    if !folder.is_dir() {
-        renamed.map_err(file_error(&folder))?;
+}
+
+/// Removes the kept folders that are not to stay and that nobody uses, and what processes that were killed left
+/// half-made. What cannot be removed stays: it only takes room.
+fn remove_others(root: &Path, stays: impl Fn(&str) -> bool) {
+    const GONE: &str = "gone-";
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(GONE) {
+            let _ = fs::remove_dir_all(entry.path());
+        } else if !stays(&name)
+            && let Ok(in_use) = File::open(entry.path().join(IN_USE))
+            && in_use.try_lock().is_ok()
+        {
+            // First its name: nobody finds it half-removed.
+            let gone = root.join(format!("{GONE}{name}"));
+            let _ = fs::rename(entry.path(), &gone).and_then(|()| fs::remove_dir_all(&gone));
+        }
     }
-    Ok(folder)
 }
 
 /// The launch as the runner reads it.
@@ -309,4 +369,74 @@ fn place(text: &str) -> Option<Place> {
     let mut names: Vec<&str> = path.rsplit('/').take(2).collect();
     names.reverse();
     Some(Place { file: names.join("/"), line })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(root: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn make(root: &Path, name: &str) -> Kept {
+        kept(root, name, |folder| fs::write(folder.join("made"), name).map_err(file_error(folder))).unwrap()
+    }
+
+    #[test]
+    fn folders_are_made_once() {
+        let root = tempfile::tempdir().unwrap();
+        let first = make(root.path(), "one");
+        let again = kept(root.path(), "one", |_| panic!("it is there")).unwrap();
+        assert_eq!(first.path, again.path);
+        assert_eq!(fs::read_to_string(again.path.join("made")).unwrap(), "one");
+        let failed = kept(root.path(), "two", |_| Err(SanitizeError::NoResult(String::new())));
+        assert!(failed.is_err());
+        assert_eq!(names(root.path()), ["one"]);
+    }
+
+    #[test]
+    fn what_is_old_and_not_in_use_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for name in ["new-left", "old", "wanted"] {
+            make(root, name);
+        }
+        let used = [make(root, "used"), make(root, "used")];
+        fs::create_dir(root.join("gone-left")).unwrap();
+        // Without its lock yet: another process makes it.
+        fs::create_dir(root.join("new-begun")).unwrap();
+        remove_others(root, |name| name == "wanted");
+        assert_eq!(names(root), ["new-begun", "used", "wanted"]);
+        let [first, second] = used;
+        drop(first);
+        remove_others(root, |name| name == "wanted");
+        assert_eq!(names(root), ["new-begun", "used", "wanted"]);
+        drop(second);
+        remove_others(root, |name| name == "wanted");
+        assert_eq!(names(root), ["new-begun", "wanted"]);
+    }
+
+    #[test]
+    fn those_who_make_and_those_who_remove_do_not_meet() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let kept = make(root, "one");
+                        assert_eq!(fs::read_to_string(kept.path.join("made")).unwrap(), "one");
+                        remove_others(root, |_| false);
+                        assert!(kept.path.join("made").exists(), "it was in use");
+                    }
+                });
+            }
+        });
+    }
 }
