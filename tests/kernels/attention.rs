@@ -24,17 +24,21 @@ pub const FAMILY: Family =
 
 impl family::Problem for Problem {
     fn launch(&self, limits: &Limits) -> Launch {
-        let plan = SetAttentionPlan::new(&self.offsets, self.heads, limits).unwrap();
+        let plan = SetAttentionPlan::new(self.offsets(), self.heads(), limits).unwrap();
         let rows = self.rows();
         let launch = plan.forward().expect("a problem has documents");
         let buffers = vec![
-            (offset_of!(SetAttentionForward, qkv), "qkv", given(&self.qkv)),
+            (offset_of!(SetAttentionForward, qkv), "qkv", given(self.qkv())),
             (offset_of!(SetAttentionForward, tiles), "tiles", given(&plan.tiles)),
-            (offset_of!(SetAttentionForward, output), "output", poisoned::<bf16>(rows * self.heads.hidden())),
+            (
+                offset_of!(SetAttentionForward, output),
+                "output",
+                poisoned::<bf16>(rows * self.heads().hidden()),
+            ),
             (
                 offset_of!(SetAttentionForward, log_sum_exp),
                 "log_sum_exp",
-                poisoned::<f32>(rows * self.heads.count),
+                poisoned::<f32>(rows * self.heads().count),
             ),
         ];
         family::launch(launch, &plan.forward_numbers(), buffers)
@@ -305,12 +309,12 @@ fn the_bits_do_not_depend_on_schedule_workers_or_batch() {
         (0..6)
             .flat_map(|part| {
                 let begin = part * rows;
-                problem.qkv[(begin + first) * heads.width..(begin + last) * heads.width].to_vec()
+                problem.qkv()[(begin + first) * heads.width..(begin + last) * heads.width].to_vec()
             })
             .collect()
     };
     for (first, last) in [(0, 70), (70, 270)] {
-        let alone = Problem { offsets: vec![0, last - first], heads, qkv: part_of(first, last) };
+        let alone = Problem::new(vec![0, last - first], heads, part_of(first, last)).unwrap();
         let alone = run(&alone, Config::default());
         assert_eq!(alone.heads, first_run.heads[first * heads.hidden()..last * heads.hidden()]);
     }
@@ -325,7 +329,7 @@ fn what_is_not_finite_stays_in_its_set() {
                 let mut problem = Problem::random(&[3, 70, 5], heads, 9);
                 let clean = family::Problem::launch(&problem, &limits);
                 let row = (part * heads.count + 1) * problem.rows() + 10;
-                problem.qkv[row * width + 3] = bad;
+                problem.qkv_mut()[row * width + 3] = bad;
                 let run = |mut launch| {
                     emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
                     answer(&launch)
@@ -347,7 +351,7 @@ fn what_is_not_finite_stays_in_its_set() {
 fn scores_of_any_size() {
     for scale in [0.0, 1e-3, 30.0] {
         let mut problem = Problem::random(&[65, 3], Heads { count: 1, width: 32 }, 4);
-        problem.qkv.iter_mut().for_each(|value| *value = bf16::from_f64(value.to_f64() * scale));
+        problem.qkv_mut().iter_mut().for_each(|value| *value = bf16::from_f64(value.to_f64() * scale));
         check(&problem, &Limits::SM_90, &Config::default());
     }
 }

@@ -11,12 +11,9 @@ use crate::rng::{Rng, Stream};
 /// Set attention of bf16 queries, keys and values.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// Where the sets begin and the last ends `[B + 1]`.
-    pub offsets: Vec<usize>,
-    /// Heads.
-    pub heads: Heads,
-    /// `[3, H, N, D]`
-    pub qkv: Vec<bf16>,
+    offsets: Vec<usize>,
+    heads: Heads,
+    qkv: Vec<bf16>,
 }
 
 /// Answers to a [`Problem`], right or not.
@@ -29,6 +26,33 @@ pub struct Answer {
 }
 
 impl Problem {
+    /// The problem of sets that `offsets` `[B + 1]` delimit, of heads, and of qkv `[3, H, N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// Offsets that do not begin at 0 or that decrease, and qkv of another size.
+    pub fn new(offsets: Vec<usize>, heads: Heads, qkv: Vec<bf16>) -> Result<Self, DeviceError> {
+        let refuse =
+            |reason: String| Err(DeviceError::Shapes(format!("a problem of set attention: {reason}")));
+        if offsets.first() != Some(&0) || !offsets.is_sorted() {
+            return refuse(format!("offsets begin at 0 and do not decrease, unlike {offsets:?}"));
+        }
+        let problem = Problem { offsets, heads, qkv };
+        let needed = [3, heads.count, problem.rows(), heads.width]
+            .into_iter()
+            .try_fold(1usize, |product, extent| product.checked_mul(extent));
+        if needed != Some(problem.qkv.len()) {
+            return refuse(format!(
+                "qkv [3, H, N, D] of {} documents and {} heads of {} does not have {} values",
+                problem.rows(),
+                heads.count,
+                heads.width,
+                problem.qkv.len()
+            ));
+        }
+        Ok(problem)
+    }
+
     /// Normally distributed numbers for sets of these sizes.
     pub fn random(sizes: &[usize], heads: Heads, seed: u64) -> Self {
         let mut offsets = vec![0];
@@ -41,9 +65,29 @@ impl Problem {
         Problem { offsets, heads, qkv: (0..len).map(|_| bf16::from_f64(rng.normal())).collect() }
     }
 
+    /// Where the sets begin and the last ends `[B + 1]`.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets
+    }
+
+    /// Heads.
+    pub fn heads(&self) -> Heads {
+        self.heads
+    }
+
+    /// Queries, keys and values `[3, H, N, D]`.
+    pub fn qkv(&self) -> &[bf16] {
+        &self.qkv
+    }
+
+    /// Queries, keys and values, to be changed.
+    pub fn qkv_mut(&mut self) -> &mut [bf16] {
+        &mut self.qkv
+    }
+
     /// Documents, N.
     pub fn rows(&self) -> usize {
-        *self.offsets.last().expect("never empty")
+        self.offsets.last().copied().unwrap_or(0)
     }
 
     /// Query, key or value (`part` 0, 1, 2) of a document and head, D values.
@@ -181,4 +225,29 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
         }
     }
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let heads = Heads { count: 2, width: 32 };
+        let new = |offsets: &[usize], values| {
+            Problem::new(offsets.to_vec(), heads, vec![bf16::ZERO; values]).map(|problem| problem.rows())
+        };
+        assert_eq!(new(&[0, 2, 2, 3], 3 * 2 * 3 * 32).unwrap(), 3);
+        assert_eq!(new(&[0], 0).unwrap(), 0);
+        for (offsets, values, part) in [
+            (&[][..], 0, "offsets begin at 0"),
+            (&[1, 2], 192, "unlike [1, 2]"),
+            (&[0, 3, 2], 384, "unlike [0, 3, 2]"),
+            (&[0, 3], 575, "3 documents and 2 heads of 32 does not have 575 values"),
+            (&[0, usize::MAX], 0, "does not have 0 values"),
+        ] {
+            let message = new(offsets, values).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
 }
