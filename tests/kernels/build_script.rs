@@ -5,6 +5,8 @@
 pub mod architectures;
 #[path = "../../tools/build/constants.rs"]
 pub mod constants;
+#[path = "../../tools/build/environment.rs"]
+pub mod environment;
 #[path = "../../tools/build/error.rs"]
 pub mod error;
 #[path = "../../tools/build/family.rs"]
@@ -183,6 +185,26 @@ fn architectures_are_read() {
         let error = message(&architectures::parse(list).expect_err(list));
         assert!(error.contains(word) && error.contains("SETRANK_CUDA_ARCHS"), "{list}: {error}");
     }
+}
+
+#[test]
+fn variables_are_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let variable = |name: &str| match name {
+        "SETRANK_CUDA_ARCHS" | "OUT_DIR" => Some(OsString::from_vec(b"80\xff".to_vec())),
+        "NVCC" => Some("/opt/å/nvcc".into()),
+        _ => None,
+    };
+    assert_eq!(environment::text(&variable, "NVCC").expect("is text").as_deref(), Some("/opt/å/nvcc"));
+    assert_eq!(environment::text(&variable, "CUDA_HOME").expect("is not set"), None);
+    environment::check(&variable, &["NVCC", "CUDA_HOME"]).expect("are text");
+    let error = environment::check(&variable, &["NVCC", "SETRANK_CUDA_ARCHS"]).expect_err("is no text");
+    assert_eq!(
+        message(&error),
+        "SETRANK_CUDA_ARCHS is \"80\\xFF\", which is not valid Unicode. Set it right, or unset it."
+    );
+    let error = message(&environment::text(&variable, "OUT_DIR").expect_err("is no text"));
+    assert!(error.ends_with("Build in a folder of another name."), "{error}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Why the feature `cuda` could not be built, in words that say what to do.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,13 @@ pub enum Error {
         value: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// A variable is not valid Unicode.
+    NotText {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: OsString,
     },
     /// `SETRANK_CUDA_ARCHS` is not a list of architectures.
     Architectures {
@@ -75,6 +83,13 @@ impl fmt::Display for Error {
             Error::Given { variable, value, why } => {
                 writeln!(to, "{variable} is {}: {why}", value.display())?;
                 write!(to, "Set it right, or unset it and run tools/toolchain.sh.")
+            }
+            Error::NotText { variable, value } => {
+                write!(to, "{variable} is {value:?}, which is not valid Unicode.")?;
+                match *variable {
+                    "CARGO_MANIFEST_DIR" | "OUT_DIR" => write!(to, " Build in a folder of another name."),
+                    _ => write!(to, " Set it right, or unset it."),
+                }
             }
             Error::Architectures { list, why } => write!(
                 to,

@@ -16,6 +16,7 @@
 mod architectures;
 mod bindings;
 mod constants;
+mod environment;
 mod error;
 mod family;
 mod fingerprint;
@@ -51,22 +52,23 @@ pub fn build() -> Result<(), Error> {
     }
     println!("cargo::rerun-if-changed=kernels");
 
-    let root = PathBuf::from(cargo_variable("CARGO_MANIFEST_DIR")?);
-    let out = PathBuf::from(cargo_variable("OUT_DIR")?);
+    let variable = |name: &str| env::var_os(name);
+    environment::check(&variable, &VARIABLES)?;
+    let cargo = |name| environment::text(&variable, name)?.ok_or(Error::NotCargo(name));
+    let root = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(cargo("OUT_DIR")?);
     let kernels = root.join("kernels");
     println!("cargo::rustc-env=SETRANK_KERNELS={}", out.display());
 
-    let nvcc = search::nvcc(&root, &|name| env::var_os(name), Nvcc::at)?;
+    let nvcc = search::nvcc(&root, &variable, Nvcc::at)?;
     println!("cargo::rerun-if-changed={}", nvcc.path.display());
     println!("cargo::rustc-env=SETRANK_NVCC={}", nvcc.path.display());
     println!("cargo::rustc-env=SETRANK_NVCC_VERSION={}", nvcc.version);
-    let libclang = search::libclang(&root, &|name| env::var_os(name))?;
+    let libclang = search::libclang(&root, &variable)?;
     println!("cargo::rerun-if-changed={}", libclang.display());
 
-    let architectures = match env::var("SETRANK_CUDA_ARCHS") {
-        Ok(list) => architectures::parse(&list)?,
-        Err(_) => architectures::parse(architectures::DEFAULT)?,
-    };
+    let list = environment::text(&variable, "SETRANK_CUDA_ARCHS")?;
+    let architectures = architectures::parse(list.as_deref().unwrap_or(architectures::DEFAULT))?;
     nvcc.knows(&architectures)?;
 
     let headers = family::headers(&kernels)?;
@@ -108,10 +110,6 @@ fn build_family(
     let _ = fs::remove_file(&record);
     nvcc.compile(family, &command, root, out)?;
     write(&record, &fingerprint)
-}
-
-fn cargo_variable(name: &'static str) -> Result<std::ffi::OsString, Error> {
-    env::var_os(name).ok_or(Error::NotCargo(name))
 }
 
 /// Writes a file if it has other content, so that what includes it is as old as its content.

@@ -1,14 +1,11 @@
 //! Where nvcc and libclang are. The order is that of docs/building.md and tools/toolchain.sh.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::environment::Variable;
 use super::error::Error;
-
-/// The environment's variables, as a function so that tests can make them up.
-pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Finds nvcc: `NVCC`, `CUDA_HOME` or `CUDA_PATH`, `.toolchain`, `PATH`, `/usr/local/cuda`. `check` says whether a
 /// file is an nvcc that will do, and why not.
