@@ -12,22 +12,41 @@ use compile::{Build, Compiler, sources_in};
 #[path = "src/compile.rs"]
 mod compile;
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// Set to 1, it has kernels compiled so that a debugger sees their variables.
+const DEBUG: &str = "SETRANK_EMULATOR_DEBUG";
+
+fn main() {
+    if let Err(error) = build() {
+        for line in error.to_string().lines() {
+            println!("cargo::error={line}");
+        }
+    }
+}
+
+fn build() -> Result<(), Box<dyn Error>> {
     let emulator = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = emulator.join("../../kernels").canonicalize()?;
-    let driver = emulator.join("driver");
-    let inputs =
-        [emulator.join("core"), emulator.join("include"), emulator.join("src/compile.rs"), kernels.clone()];
-    for input in inputs.iter().chain(driver.is_dir().then_some(&driver)) {
-        println!("cargo:rerun-if-changed={}", input.display());
+    let inputs = ["core", "include", "driver", "src/compile.rs"].map(|input| emulator.join(input));
+    for input in inputs.iter().chain([&kernels]) {
+        println!("cargo::rerun-if-changed={}", input.display());
     }
 
     let program = cc::Build::new().cpp(true).opt_level(2).get_compiler().path().to_path_buf();
-    println!("cargo:rustc-env=SETRANK_EMULATOR_COMPILER={}", program.display());
-    println!("cargo:rustc-env=SETRANK_EMULATOR_KERNELS={}", kernels.display());
+    println!("cargo::rustc-env=SETRANK_EMULATOR_COMPILER={}", program.display());
+    println!("cargo::rustc-env=SETRANK_EMULATOR_KERNELS={}", kernels.display());
 
-    let compiler = Compiler { program, emulator: emulator.clone(), build: Build::Checked };
+    println!("cargo::rerun-if-env-changed={DEBUG}");
+    let debug = match env::var_os(DEBUG) {
+        None => false,
+        Some(value) if value.is_empty() || value == "0" => false,
+        Some(value) if value == "1" => true,
+        Some(value) => return Err(format!("{DEBUG} is {value:?}: set it to 1 or 0, or unset it").into()),
+    };
+    println!("cargo::rustc-env={DEBUG}={}", u8::from(debug));
+
+    let jobs = env::var("NUM_JOBS")?.parse()?;
+    let compiler = Compiler { program, emulator: emulator.clone(), build: Build::Checked, debug, jobs };
     let mut objects = compiler.core(&folder(&out, "core")?)?;
     objects.extend(compiler.kernels(&sources_in(&kernels, "cu")?, &folder(&out, "kernels")?)?);
 
@@ -38,15 +57,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     library.compile("setrank_emulator_core");
 
-    if driver.is_dir() {
-        // What the driver exports is what stands for libcuda.so: visible, unlike the core.
-        let mut flags = compiler.core_flags();
-        flags.push("-fvisibility=default".into());
-        objects.extend(compiler.objects(&sources_in(&driver, "cpp")?, &folder(&out, "driver")?, &flags)?);
-        let library = out.join("libcuda.so");
-        compiler.link(&objects, &["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,defs"], &library)?;
-        println!("cargo:rustc-env=SETRANK_EMULATOR_LIBCUDA={}", library.display());
-    }
+    // What the driver exports is what stands for libcuda.so: visible, unlike the core.
+    let mut flags = compiler.core_flags();
+    flags.push("-fvisibility=default".into());
+    let driver = sources_in(&emulator.join("driver"), "cpp")?;
+    objects.extend(compiler.objects(&driver, &folder(&out, "driver")?, &flags)?);
+    let library = out.join("libcuda.so");
+    compiler.link(&objects, &["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,defs"], &library)?;
+    println!("cargo::rustc-env=SETRANK_EMULATOR_LIBCUDA={}", library.display());
     Ok(())
 }
 

@@ -30,6 +30,10 @@ pub struct Compiler {
     pub emulator: PathBuf,
     /// What it compiles for.
     pub build: Build,
+    /// Whether a debugger is to see variables; programs for the sanitizers are compiled for that anyway.
+    pub debug: bool,
+    /// How many sources it compiles at a time.
+    pub jobs: usize,
 }
 
 /// The compiler could not be run, or found errors.
@@ -101,8 +105,7 @@ impl Compiler {
             commands.push(command);
             objects.push(object);
         }
-        let at_a_time = std::thread::available_parallelism().map_or(1, |n| n.get());
-        for group in commands.chunks_mut(at_a_time) {
+        for group in commands.chunks_mut(self.jobs.max(1)) {
             let running: Vec<_> = group
                 .iter_mut()
                 .map(|command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn())
@@ -157,8 +160,13 @@ impl Compiler {
                 .into();
         flags.extend(["-Wall".into(), "-Wextra".into(), "-I".into(), include]);
         match self.build {
-            Build::Checked => flags.extend(["-O2".into(), "-g1".into(), "-Werror".into()]),
-            Build::Changed => flags.extend(["-O2".into(), "-g1".into()]),
+            Build::Checked | Build::Changed => {
+                let levels = if self.debug { ["-Og", "-g"] } else { ["-O2", "-g1"] };
+                flags.extend(levels.map(String::from));
+                if self.build == Build::Checked {
+                    flags.push("-Werror".into());
+                }
+            }
             // Their reports name inlined functions too. Compiling them takes longer than running them.
             Build::Address | Build::Thread => {
                 flags.extend([

@@ -189,6 +189,8 @@ pub(crate) fn compiler(build: Build) -> Compiler {
         program: env!("SETRANK_EMULATOR_COMPILER").into(),
         emulator: env!("CARGO_MANIFEST_DIR").into(),
         build,
+        debug: env!("SETRANK_EMULATOR_DEBUG") == "1",
+        jobs: std::thread::available_parallelism().map_or(1, |jobs| jobs.get()),
     }
 }
 
