@@ -24,6 +24,10 @@ fn main() {
 }
 
 fn build() -> Result<(), Box<dyn Error>> {
+    let target = [env::var("CARGO_CFG_TARGET_OS")?, env::var("CARGO_CFG_TARGET_ARCH")?];
+    if target != ["linux", "x86_64"] {
+        return Err(format!("the emulator runs on x86-64 Linux alone, not on {}", target.join(" ")).into());
+    }
     let emulator = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = emulator.join("../../kernels").canonicalize()?;
