@@ -28,3 +28,5 @@ fi
 say "Tests"
 cargo test --locked --workspace --all-targets --features cuda
 cargo test --locked --workspace --doc --features cuda
+# What differs in a build without the feature.
+cargo test --locked --test cli devices
