@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
@@ -15,6 +16,12 @@ pub fn message(error: DriverError) -> String {
         (Ok(name), Err(_)) => name.to_string_lossy().into_owned(),
         _ => format!("error {}", error.0 as u32),
     }
+}
+
+/// Makes the stream's context the thread's, as far as that goes: for what is given back, where nobody hears of errors.
+pub fn make_current(stream: &CudaStream) {
+    // SAFETY: the stream keeps its context alive.
+    let _ = unsafe { result::ctx::set_current(stream.context().cu_ctx()) };
 }
 
 /// The functions with which devices are listed, which drivers have had from long ago.

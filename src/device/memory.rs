@@ -1,6 +1,7 @@
 //! Memory of a GPU: arenas, and typed buffers in them.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
 use half::{bf16, f16};
 
-use super::{DeviceError, abi};
+use super::{DeviceError, abi, driver};
 
 /// What a buffer may hold: plain data that host and kernels lay out alike.
 pub trait Element: Pod + DeviceRepr + ValidAsZeroBits {}
@@ -34,17 +35,30 @@ const ALIGNMENT: usize = 256;
 /// Alignment of parts of buffers in bytes: what kernels read at once.
 const PART_ALIGNMENT: usize = 16;
 
+/// An allocation.
+#[derive(Debug)]
+struct Memory(ManuallyDrop<CudaSlice<u8>>);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // cudarc frees in whatever context the thread has, and tells of a failure at the next call of any kind.
+        driver::make_current(self.0.stream());
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
+}
+
 /// One allocation, cut into buffers from its beginning on.
 #[derive(Debug)]
 pub struct Arena {
     what: String,
-    memory: Arc<CudaSlice<u8>>,
+    memory: Arc<Memory>,
     used: usize,
 }
 
 impl Arena {
     pub(super) fn new(what: &str, memory: CudaSlice<u8>) -> Self {
-        Arena { what: what.to_owned(), memory: Arc::new(memory), used: 0 }
+        Arena { what: what.to_owned(), memory: Arc::new(Memory(ManuallyDrop::new(memory))), used: 0 }
     }
 
     /// Bytes that an arena needs for buffers of these many bytes.
@@ -54,7 +68,7 @@ impl Arena {
 
     /// A buffer of `len` values, aligned to 256 bytes, of arbitrary content.
     pub fn take<T: Element>(&mut self, len: usize) -> Result<Buffer<T>, DeviceError> {
-        let total = self.memory.len();
+        let total = self.memory.0.len();
         let needed = len.saturating_mul(size_of::<T>());
         let free = total - self.used;
         if needed > free {
@@ -82,7 +96,7 @@ impl Arena {
 /// `len` values on the device.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    memory: Arc<CudaSlice<u8>>,
+    memory: Arc<Memory>,
     /// In bytes from the beginning of the memory.
     offset: usize,
     len: usize,
@@ -130,13 +144,13 @@ impl<T: Element> Buffer<T> {
     }
 
     pub(super) fn stream(&self) -> &CudaStream {
-        self.memory.stream()
+        self.memory.0.stream()
     }
 
     /// Where it stands in the device's memory.
     pub(super) fn address(&self) -> u64 {
         // Nothing is tracked, so that the guard does nothing.
-        let (address, _guard) = self.memory.device_ptr(self.memory.stream());
+        let (address, _guard) = self.memory.0.device_ptr(self.memory.0.stream());
         address + self.offset as u64
     }
 

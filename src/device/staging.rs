@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, PinnedHostSlice};
 
-use super::Element;
+use super::{Element, driver};
 
 /// Values in page-locked memory, which copies read and write while the host goes on. Touching them waits for the
 /// copies.
@@ -86,6 +86,7 @@ impl<T: Element> Staging<T> {
 
 impl<T> Drop for Staging<T> {
     fn drop(&mut self) {
+        driver::make_current(&self.stream);
         // A copy may still be under way; if that fails, so does what comes next.
         let _ = self.copied.synchronize();
     }

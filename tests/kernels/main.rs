@@ -1,19 +1,15 @@
 //! The kernels: on the emulator and in the PTX interpreter, with planted bugs, through the driver's interface; what nvcc
-//! made of them, their sources, and the logic of build.rs. What needs the emulator is left out on machines that it does not
-//! run on.
+//! made of them, their sources, and the logic of build.rs. All of it is left out where the emulator does not run.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attention;
+mod buffers;
 mod build_script;
 mod built;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod counters;
 mod cubin;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod family;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod host;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod ladder;
 mod resources;
 mod sass;
