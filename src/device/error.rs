@@ -89,7 +89,7 @@ pub enum DeviceError {
     /// A call of the driver failed.
     #[error("{action} on GPU {ordinal} failed: {message}")]
     Driver {
-        /// What was tried: "copying 12 bytes to the device".
+        /// What was tried: "copying 12 bytes".
         action: String,
         /// The device.
         ordinal: usize,
@@ -98,8 +98,8 @@ pub enum DeviceError {
     },
     /// The device's memory does not suffice.
     #[error(
-        "{what} needs {} of GPU memory, but of the {} of GPU {ordinal} {} are free: make the batch or the model \
-         smaller, or end what else uses the GPU", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
+        "{what} needs {} of GPU memory, but of the {} of GPU {ordinal} {} are free: take less at once, or end \
+         what else uses the GPU", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
     )]
     OutOfMemory {
         /// What was to be stored.
@@ -177,7 +177,8 @@ pub enum DeviceError {
 }
 
 /// Bytes as people read them.
-struct Bytes(usize);
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub usize);
 
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -145,7 +145,7 @@ impl Gpu {
             unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) }?;
             if driver::is_pinned(from) { self.stream.synchronize() } else { Ok(()) }
         });
-        copied.map_err(|error| self.failed(&format!("copying {} bytes to it", size_of_val(from)), error))
+        copied.map_err(|error| self.failed(&format!("copying {} bytes", size_of_val(from)), error))
     }
 
     /// Queues the copy of `from` to the device; writing to `from` waits for it.
@@ -163,7 +163,7 @@ impl Gpu {
                 unsafe { result::memcpy_htod_async(to.address(), values, self.stream.cu_stream()) }
             })
         });
-        copied.map_err(|error| self.failed(&format!("copying {} values to it", from.len()), error))
+        copied.map_err(|error| self.failed(&format!("copying {} values", from.len()), error))
     }
 
     /// Waits for all work so far and copies `from` to the host.
@@ -187,7 +187,7 @@ impl Gpu {
     ) -> Result<(), DeviceError> {
         self.owns(from)?;
         self.same_stream("pinned memory", to.stream())?;
-        same_len(to.len(), from.len())?;
+        same_len(from.len(), to.len())?;
         let copied = self.bound().and_then(|()| {
             to.copy_to(|values| {
                 // SAFETY: both hold as many values; nobody touches these before the copy is done.

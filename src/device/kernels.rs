@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys};
+use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule};
 use cudarc::nvrtc::Ptx;
 
 use super::probe::GpuInfo;
@@ -27,7 +28,8 @@ const SHARED_UNASKED: u32 = 48 << 10;
 #[derive(Debug, Default)]
 pub struct Kernels {
     loaded: Mutex<HashMap<&'static str, Arc<CudaModule>>>,
-    functions: Mutex<HashMap<&'static str, Function>>,
+    /// By family and name.
+    functions: Mutex<HashMap<[&'static str; 2], Function>>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,12 +53,14 @@ impl Kernels {
             ordinal: info.ordinal,
             message: driver::message(error),
         };
-        let found = match functions.get_mut(plan.kernel) {
+        let found = match functions.get_mut(&[plan.family, plan.kernel]) {
             Some(found) => found,
             None => {
                 let module = self.module(context, info, plan)?;
                 let function = module.load_function(plan.kernel).map_err(fails)?;
-                functions.entry(plan.kernel).or_insert(Function { function, shared: SHARED_UNASKED })
+                functions
+                    .entry([plan.family, plan.kernel])
+                    .or_insert(Function { function, shared: SHARED_UNASKED })
             }
         };
         if plan.shared_bytes > found.shared {
@@ -80,15 +84,54 @@ impl Kernels {
         let family = FAMILIES.iter().find(|family| family.name == plan.family).ok_or_else(|| {
             DeviceError::Plan { plan: *plan, reason: format!("there is no kernel family `{}`", plan.family) }
         })?;
-        let module = context.load_module(Ptx::from_binary(family.fatbin.to_vec())).map_err(|error| {
-            DeviceError::NoCode {
-                family: family.name,
-                name: info.name.clone(),
-                capability: info.capability,
-                message: driver::message(error),
-            }
-        })?;
+        let module = context
+            .load_module(Ptx::from_binary(family.fatbin.to_vec()))
+            .map_err(|error| not_loaded(family.name, info, error.0, driver::message(error)))?;
         loaded.insert(family.name, module.clone());
         Ok(module)
+    }
+}
+
+/// Why the driver did not take a family's code.
+fn not_loaded(family: &'static str, info: &GpuInfo, error: CUresult, message: String) -> DeviceError {
+    match error {
+        CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU => {
+            DeviceError::NoCode { family, name: info.name.clone(), capability: info.capability, message }
+        }
+        CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION | CUresult::CUDA_ERROR_INVALID_IMAGE => {
+            DeviceError::NewerCode { family, message }
+        }
+        _ => DeviceError::Driver {
+            action: format!("loading kernel family `{family}`"),
+            ordinal: info.ordinal,
+            message,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_to_load_has_its_own_words() {
+        let info = GpuInfo {
+            ordinal: 1,
+            name: "Card".into(),
+            capability: (12, 1),
+            memory: 0,
+            multiprocessors: 1,
+            shared_per_block: 1,
+        };
+        for (error, part) in [
+            (CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, "SETRANK_CUDA_ARCHS=121"),
+            (CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "update the driver"),
+            (CUresult::CUDA_ERROR_INVALID_IMAGE, "update the driver"),
+            (CUresult::CUDA_ERROR_OUT_OF_MEMORY, "loading kernel family `f` on GPU 1 failed"),
+            (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "loading kernel family `f` on GPU 1 failed"),
+        ] {
+            let message = not_loaded("f", &info, error, "why".into()).to_string();
+            assert!(message.contains(part), "{message}");
+        }
     }
 }

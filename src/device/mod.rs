@@ -36,7 +36,7 @@ mod memory;
 #[cfg(feature = "cuda")]
 mod staging;
 
-pub use error::{DeviceError, Unavailable};
+pub use error::{Bytes, DeviceError, Unavailable};
 pub use limits::Limits;
 pub use plan::Plan;
 
