@@ -97,10 +97,13 @@ find_nvcc() {
     return 1
 }
 
-# $1: a folder. Prints the libclang in it; libclang-cpp.so is another library.
+# $1: a folder. Prints the libclang in it, in the order of build.rs: the one that the system means, then the newest;
+# libclang-cpp.so is another library.
 libclang_in() {
     local file
-    for file in "$1"/libclang.so "$1"/libclang.so.* "$1"/libclang-[0-9]*.so*; do
+    local -a files
+    mapfile -t files < <(printf '%s\n' "$1"/libclang.so.* | sort -Vr; printf '%s\n' "$1"/libclang-[0-9]*.so* | sort -Vr)
+    for file in "$1"/libclang.so "${files[@]}"; do
         if [ -f "$file" ]; then
             printf '%s' "$file"
             return
@@ -147,11 +150,18 @@ check_given() {
             "Set it to the file or its folder, or unset it to have one found or downloaded."
 }
 
-# $1: a folder of .toolchain; the rest: the wheels that it has to come from.
+# $1: a folder of .toolchain; the rest: the wheels that it has to come from. Nothing of it may have been lost since.
 is_current() {
     local folder=$1
     shift
-    [ -f "$folder/wheels.txt" ] && [ "$(cat "$folder/wheels.txt")" = "$(printf '%s\n' "$@")" ]
+    [ -f "$folder/wheels.txt" ] && [ "$(cat "$folder/wheels.txt")" = "$(printf '%s\n' "$@")" ] \
+        && [ "$(files_of "$folder")" = "$(cat "$folder/files.txt" 2> /dev/null)" ]
+}
+
+# $1: a folder of .toolchain. Prints how many files of how many bytes it has, but for the lists.
+files_of() {
+    find "$1" -type f ! -path "$1/wheels.txt" ! -path "$1/files.txt" -printf '%s\n' \
+        | awk '{ bytes += $1 } END { print NR, bytes + 0 }'
 }
 
 # ---------------------------------------------------------------- downloads
@@ -183,6 +193,7 @@ put() {
     local folder=$1 content=$2
     shift 2
     printf '%s\n' "$@" > "$content/wheels.txt"
+    files_of "$content" > "$content/files.txt"
     rm -rf "$folder"
     mv -T "$content" "$folder"
     rm -rf "$partial"

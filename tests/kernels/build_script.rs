@@ -28,6 +28,8 @@ use architectures::Architecture;
 use error::Error;
 use nvcc::{Nvcc, Version};
 
+use crate::built;
+
 fn message(error: &Error) -> String {
     error.to_string()
 }
@@ -132,6 +134,47 @@ fn what_is_no_nvcc_is_refused() {
 }
 
 #[test]
+fn what_nvcc_says_is_passed_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let nvcc = Nvcc { path: built::nvcc(), version: Version(vec![13, 0, 88]) };
+    let known = architectures::parse("80").expect("is a list");
+    nvcc.knows(&known).unwrap();
+    let unknown = message(&nvcc.knows(&architectures::parse("81").expect("is a list")).unwrap_err());
+    assert!(unknown.contains("does not know 81, only ") && unknown.contains(" 90"), "{unknown}");
+    let program = folder.path().join("nvcc");
+    fs::write(&program, "#!/bin/sh\necho a flag that is none >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let broken = Nvcc { path: program, version: Version(vec![13, 0, 88]) };
+    let fails = message(&broken.knows(&known).unwrap_err());
+    assert!(fails.contains("a flag that is none") && fails.contains("NVCC_APPEND_FLAGS"), "{fails}");
+}
+
+#[test]
+fn warnings_and_spills_are_errors() {
+    let nvcc = Nvcc { path: built::nvcc(), version: Version(vec![13, 0, 88]) };
+    let compile = |source: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let kernels = folder.path().join("kernels");
+        fs::create_dir(&kernels).unwrap();
+        fs::write(kernels.join("a.cu"), source).unwrap();
+        let family = family::families(&kernels, &architectures::parse("80").unwrap()).unwrap().remove(0);
+        let arguments = nvcc.arguments(&family, folder.path());
+        nvcc.compile(&family, &arguments, folder.path(), folder.path()).map_err(|error| message(&error))
+    };
+    let kernel = |body: &str| {
+        format!("extern \"C\" __global__ void __launch_bounds__(1024, 2) k(float *p) {{ {body} }}")
+    };
+    compile(&kernel("p[threadIdx.x] = 1;")).unwrap();
+    let unused = compile(&kernel("int unused; p[0] = 1;")).unwrap_err();
+    assert!(unused.contains("kernels/a.cu") && unused.contains("never referenced"), "{unused}");
+    // 128 values that all live, in 32 registers.
+    let spills = "float v[128];\n#pragma unroll\nfor (int i = 0; i < 128; ++i) v[i] = p[i];\n__syncthreads();\n\
+                  #pragma unroll\nfor (int i = 0; i < 128; ++i) p[(i * 7 + 1) % 128] = v[i] * v[(i + 64) % 128];";
+    let spilled = compile(&kernel(spills)).unwrap_err();
+    assert!(spilled.contains("spill"), "{spilled}");
+}
+
+#[test]
 fn libclang_is_looked_for_in_order() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let root = folder.path();
@@ -142,6 +185,12 @@ fn libclang_is_looked_for_in_order() {
     assert_eq!(find(PathBuf::new()).expect("is there"), own);
     assert_eq!(find(root.join("lib")).expect("is there"), versioned);
     assert_eq!(find(versioned.clone()).expect("is there"), versioned);
+    // By number, not by letter.
+    file(root.join("lib/libclang-9.so.1"));
+    assert_eq!(find(root.join("lib")).unwrap(), versioned);
+    let numbered = file(root.join("lib/libclang.so.14"));
+    file(root.join("lib/libclang.so.9"));
+    assert_eq!(find(root.join("lib")).unwrap(), numbered);
     let plain = file(root.join("lib/libclang.so"));
     assert_eq!(find(root.join("lib")).expect("is there"), plain);
     let error = message(&find(root.join("nowhere")).expect_err("is not there"));
@@ -179,6 +228,8 @@ fn architectures_are_read() {
         ("90b", "no architecture"),
         ("a", "no architecture"),
         ("75", "bf16"),
+        ("80a", "80a does not exist"),
+        ("90f", "90f does not exist"),
         ("80,80", "twice"),
         ("99999999999", "no architecture"),
     ] {

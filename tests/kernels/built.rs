@@ -12,6 +12,11 @@ pub const FOLDER: &str = env!("SETRANK_KERNELS");
 /// Version of the nvcc that built it.
 pub const NVCC: &str = env!("SETRANK_NVCC_VERSION");
 
+/// That nvcc.
+pub fn nvcc() -> PathBuf {
+    PathBuf::from(env!("SETRANK_NVCC"))
+}
+
 /// The repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -39,6 +39,14 @@ pub fn parse(list: &str) -> Result<Vec<Architecture>, Error> {
         if number < 80 {
             return Err(wrong(format!("{item} has no bf16; the kernels need 80 or newer.")));
         }
+        let first = match suffix {
+            None => 80,
+            Some('a') => 90,
+            Some(_) => 100,
+        };
+        if number < first {
+            return Err(wrong(format!("{item} does not exist: the first of its kind is of {first}.")));
+        }
         let architecture = Architecture { number, suffix };
         if all.contains(&architecture) {
             return Err(wrong(format!("{item} stands there twice.")));

@@ -12,8 +12,12 @@ use super::error::Error;
 pub fn generate(kernels: &Path, headers: &[PathBuf], libclang: &Path) -> Result<String, Error> {
     // SAFETY: build.rs has no other thread now: those that compiled the kernels have ended.
     unsafe { env::set_var("LIBCLANG_PATH", libclang) };
-    // bindgen panics on a library that cannot be loaded.
-    if panic::catch_unwind(bindgen::clang_version).is_err() {
+    // bindgen panics on a library that cannot be loaded, which is said below in other words.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let loaded = panic::catch_unwind(bindgen::clang_version);
+    panic::set_hook(hook);
+    if loaded.is_err() {
         return Err(Error::Libclang(libclang.to_owned()));
     }
     let mut builder = bindgen::Builder::default()

@@ -39,6 +39,13 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// nvcc does not even say what it can do.
+    NvccFails {
+        /// The program.
+        path: PathBuf,
+        /// What it said.
+        said: String,
+    },
     /// nvcc found fault with a family.
     Compile {
         /// The source file.
@@ -96,6 +103,12 @@ impl fmt::Display for Error {
                 "SETRANK_CUDA_ARCHS is \"{list}\": {why}\n\
                  It lists GPU architectures as nvcc numbers them, such as {}.",
                 super::architectures::DEFAULT
+            ),
+            Error::NvccFails { path, said } => write!(
+                to,
+                "{} --list-gpu-code fails:\n{said}\n\
+                 Are NVCC_PREPEND_FLAGS or NVCC_APPEND_FLAGS set?",
+                path.display()
             ),
             Error::Compile { source, output } => {
                 write!(to, "nvcc does not accept {}:\n{}", source.display(), output.trim_end())

@@ -67,7 +67,7 @@ pub fn build() -> Result<(), Error> {
     let libclang = search::libclang(&root, &variable)?;
     println!("cargo::rerun-if-changed={}", libclang.display());
 
-    let list = environment::text(&variable, "SETRANK_CUDA_ARCHS")?;
+    let list = environment::text(&variable, "SETRANK_CUDA_ARCHS")?.filter(|list| !list.trim().is_empty());
     let architectures = architectures::parse(list.as_deref().unwrap_or(architectures::DEFAULT))?;
     nvcc.knows(&architectures)?;
 

@@ -69,6 +69,10 @@ impl Nvcc {
             .output()
             .map_err(|source| Error::file("run", &self.path, source))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() || text.trim().is_empty() {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(Error::NvccFails { path: self.path.clone(), said });
+        }
         // It lists them without suffixes.
         let known: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("sm_")).collect();
         let unknown = |of: &&Architecture| !known.contains(&of.number.to_string().as_str());

@@ -94,19 +94,24 @@ fn llvm_folders(folder: &Path) -> Vec<PathBuf> {
 
 /// The libclang in a folder; libclang-cpp.so is another library.
 fn libclang_in(folder: &Path) -> Option<PathBuf> {
-    let mut all: Vec<PathBuf> = fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_str()?;
-            let plain = name == "libclang.so" || name.starts_with("libclang.so.");
-            let versioned = name.strip_prefix("libclang-").is_some_and(|rest| {
-                rest.starts_with(|first: char| first.is_ascii_digit()) && rest.contains(".so")
-            });
-            (path.is_file() && (plain || versioned)).then_some(path)
-        })
-        .collect();
-    all.sort();
-    // libclang.so sorts behind libclang-14.so, and is the one that the system means.
-    all.pop()
+    let libraries = fs::read_dir(folder).ok()?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let rank = libclang_rank(path.file_name()?.to_str()?)?;
+        path.is_file().then_some((rank, path))
+    });
+    libraries.max().map(|(_, path)| path)
+}
+
+/// Which libclang of a folder is taken: `libclang.so`, which the system means, then `libclang.so.14`, then
+/// `libclang-14.so.1`; the newest of those.
+fn libclang_rank(name: &str) -> Option<(u32, Vec<u32>)> {
+    let numbers = |text: &str| text.split('.').map_while(|part| part.parse().ok()).collect::<Vec<u32>>();
+    if name == "libclang.so" {
+        return Some((2, Vec::new()));
+    }
+    if let Some(version) = name.strip_prefix("libclang.so.") {
+        return Some((1, numbers(version)));
+    }
+    let version = numbers(name.strip_prefix("libclang-")?);
+    (!version.is_empty() && name.contains(".so")).then_some((0, version))
 }
