@@ -6,7 +6,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use setrank::bench::machine;
 use setrank::device::probe::{self, GpuInfo};
-use setrank::device::{Unavailable, choice};
+use setrank::device::{Bytes, Unavailable, choice};
 use setrank::ops::simd::Level;
 use setrank::train::config::DeviceChoice;
 
@@ -28,13 +28,14 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     }
     // One GPU that fails is not to hide what the others do.
     let mut checks = Vec::new();
-    let mut failed = 0;
+    let mut failures = Vec::new();
     for gpu in gpus.iter().flatten().filter(|_| check) {
         match check_gpu(gpu) {
             Ok(checked) => checks.extend(checked),
             Err(error) => {
-                tell!("cuda:{}: not checked: {error:#}", gpu.ordinal);
-                failed += 1;
+                let device = format!("cuda:{}", gpu.ordinal);
+                tell!("{device}: not checked: {error:#}");
+                failures.push(json!({ "device": device, "reason": format!("{error:#}") }));
             }
         }
     }
@@ -46,6 +47,7 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
             "no_gpus": gpus.as_ref().err().map(Unavailable::to_string),
             "auto": { "device": chosen.device, "reason": chosen.reason },
             "checks": checks.iter().map(Check::to_json).collect::<Vec<_>>(),
+            "failures": failures,
         });
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
@@ -54,13 +56,18 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     }
     out.flush()?;
     let wrong = checks.iter().filter(|check| !check.right).count();
-    if wrong + failed > 0 {
-        bail!(
-            "{failed} GPU(s) could not be checked, and {wrong} result(s) are not what the CPU computes: where a result is \
-             wrong, the GPU, its driver or this program is at fault"
-        );
+    let failed = failures.len();
+    match (failed, wrong) {
+        (0, 0) => Ok(()),
+        (_, 0) => bail!("{failed} GPU(s) could not be checked"),
+        _ => {
+            let unchecked =
+                if failed > 0 { format!("; {failed} GPU(s) could not be checked") } else { String::new() };
+            bail!(
+                "{wrong} result(s) are not what the CPU computes: the GPU, its driver or this program is at fault{unchecked}"
+            )
+        }
     }
-    Ok(())
 }
 
 fn best_level() -> &'static str {
@@ -85,11 +92,15 @@ struct Line<'a>(&'a GpuInfo);
 impl std::fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gpu = self.0;
-        let gib = gpu.memory as f64 / f64::from(1 << 30);
         write!(
             f,
-            "cuda:{}: {}, compute capability {}.{}, {gib:.1} GiB, {} multiprocessors",
-            gpu.ordinal, gpu.name, gpu.capability.0, gpu.capability.1, gpu.multiprocessors
+            "cuda:{}: {}, compute capability {}.{}, {}, {} multiprocessors",
+            gpu.ordinal,
+            gpu.name,
+            gpu.capability.0,
+            gpu.capability.1,
+            Bytes(gpu.memory),
+            gpu.multiprocessors
         )?;
         match gpu.check() {
             Ok(()) => Ok(()),

@@ -148,5 +148,10 @@ mod mock {
         assert_eq!(code, Some(1));
         contains(&out, &["cuda:1: set attention"]);
         contains(&err, &["cuda:0: not checked", "1 GPU(s) could not be checked"]);
+        assert!(!err.contains("0 result(s)"), "{err}");
+        let (_, out, _) = on(&folder, "devices=2,launch-fails-at=1", "info --devices --check --json");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["failures"][0]["device"], "cuda:0");
+        contains(report["failures"][0]["reason"].as_str().unwrap(), &["CUDA_ERROR_LAUNCH_FAILED"]);
     }
 }
