@@ -1,5 +1,7 @@
 //! A family of kernels as the ladder takes it.
 
+use std::path::Path;
+
 use bytemuck::Pod;
 use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
@@ -126,4 +128,17 @@ pub fn result<T: Pod>(launch: &Launch, name: &str) -> Vec<T> {
     let buffer = launch.buffers.iter().find(|buffer| buffer.name == name);
     let bytes = &buffer.unwrap_or_else(|| panic!("the launch has no buffer `{name}`")).bytes;
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+#[test]
+fn every_source_is_a_family() {
+    let sources = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")).unwrap();
+    let mut sources: Vec<String> = sources
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".cu"))
+        .collect();
+    let mut families: Vec<String> = ALL.iter().map(|family| family.source()).collect();
+    sources.sort();
+    families.sort();
+    assert_eq!(sources, families, "kernels/*.cu, and the families that are tested");
 }
