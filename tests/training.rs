@@ -81,7 +81,7 @@ fn train(
     let mut trainer = Trainer::new(config, set_rank, batcher, Some(valid), state).unwrap();
     let mut memory = Memory::default();
     let stop = trainer.run(folder, &mut memory, &AtomicBool::new(false)).unwrap();
-    (stop, memory, trainer.learner().parameters().to_vec())
+    (stop, memory, trainer.weights().unwrap().parameters.clone())
 }
 
 #[test]
@@ -191,6 +191,41 @@ fn accumulated_batches_make_the_step_of_one_large_batch() {
     }
     assert!((steps.steps[0].loss - small_steps.steps[0].loss).abs() < 1e-5);
     assert!((steps.steps[0].gradient_norm / small_steps.steps[0].gradient_norm - 1.0).abs() < 1e-4);
+}
+
+#[test]
+fn batches_are_bounded_by_documents() {
+    let (data, valid, folder) = (data(20, 3), data(6, 4), tempfile::tempdir().unwrap());
+    let model = model(&data, None);
+    let largest = (0..20).map(|query| data.rows(query).len()).max().unwrap();
+    let bounded = TrainConfig { batch_docs: 2 * largest, ..config() };
+    let (_, memory, parameters) = train(&bounded, &model, &data, &valid, folder.path());
+    assert!(memory.steps.iter().all(|step| step.documents <= 2 * largest && step.loss.is_finite()));
+    for epoch in [1, 2] {
+        let of_epoch = memory.steps.iter().filter(|step| step.epoch == epoch);
+        assert_eq!(of_epoch.map(|step| step.documents).sum::<usize>(), data.num_documents());
+    }
+    // Stopped in the second epoch, and taken up again.
+    let half = memory.steps.iter().filter(|step| step.epoch == 1).count() as u64 + 2;
+    let (_, first, _) =
+        train(&TrainConfig { max_steps: half, ..bounded.clone() }, &model, &data, &valid, folder.path());
+    assert_eq!(first.steps.len() as u64, half);
+    let set_rank = SetRank::new(model.clone()).unwrap();
+    let state = State::load(folder.path(), set_rank.layout().len()).unwrap();
+    let [batcher, of_valid] = [&data, &valid].map(|data| Batcher::new(data, &model).unwrap());
+    let mut trainer = Trainer::new(&bounded, set_rank, batcher, Some(of_valid), state).unwrap();
+    trainer.run(folder.path(), &mut Memory::default(), &AtomicBool::new(false)).unwrap();
+    assert_eq!(trainer.weights().unwrap().parameters, parameters, "resumed");
+    // One set alone is too large.
+    let tight = TrainConfig { batch_docs: largest - 1, ..config() };
+    let set_rank = SetRank::new(model.clone()).unwrap();
+    let state = State::new(set_rank.layout().init(0), 0, 0);
+    let error = Trainer::new(&tight, set_rank, Batcher::new(&data, &model).unwrap(), None, state).err();
+    let message = error.unwrap().to_string();
+    assert!(
+        message.contains(&format!("--batch-docs {}", largest - 1)) && message.contains("alone has"),
+        "{message}"
+    );
 }
 
 #[test]

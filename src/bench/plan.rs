@@ -15,8 +15,8 @@ use crate::ops::loss::Loss;
 use crate::rng::{Rng, Stream};
 use crate::train::config::Preset;
 use crate::train::learner::{Objective, in_pool};
-use crate::train::optimizer::Adam;
-use crate::train::{Learner, TrainConfig};
+use crate::train::state::Weights;
+use crate::train::{CpuLearner, TrainConfig};
 use crate::{Error, Result};
 
 /// Grades of the made-up labels: 0 to 4.
@@ -156,9 +156,8 @@ impl Plan {
         let recommended = TrainConfig::preset(Preset::Default);
         // The loss of the authors' code, which other implementations have, too.
         let loss = Loss::SoftmaxCrossEntropy;
-        let objective = Objective { loss, clip: recommended.clip, adam: recommended.adam() };
-        let adam = Adam::new(parameters.len());
-        let mut learner = Learner::new(model, parameters, adam, objective);
+        let objective = Objective { loss, clip: recommended.clip, adam: recommended.adam(), ema: 0.0 };
+        let mut learner = CpuLearner::new(model, Weights::new(parameters), objective);
         let (seed, sets) = (self.seed, self.sizes.len());
         self.time(move |step| {
             learner.begin();

@@ -215,6 +215,8 @@ pub struct TrainConfig {
     pub clip: f64,
     /// Sets of a batch.
     pub batch_sets: usize,
+    /// Documents of a batch at most, which then has as many sets as fit; 0 = `batch_sets` sets.
+    pub batch_docs: usize,
     /// Batches whose gradients make one step.
     pub accumulate: usize,
     /// Passes over the training data at most; 0 = no limit.
@@ -293,6 +295,7 @@ impl TrainConfig {
             ema: 0.0,
             clip: 5.0,
             batch_sets: 32,
+            batch_docs: 0,
             accumulate: 1,
             epochs: 100,
             max_steps: 0,

@@ -4,6 +4,7 @@ pub mod average;
 pub mod checkpoint;
 pub mod config;
 pub mod crossval;
+pub mod epoch;
 pub mod learner;
 pub mod log;
 pub mod optimizer;
@@ -12,5 +13,5 @@ pub mod trainer;
 
 pub use checkpoint::Checkpoint;
 pub use config::TrainConfig;
-pub use learner::Learner;
+pub use learner::{CpuLearner, Learner};
 pub use trainer::Trainer;

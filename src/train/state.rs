@@ -50,15 +50,35 @@ pub struct Best {
     pub epoch: u64,
 }
 
-/// Everything that changes while training.
+/// What a learner changes: arrays laid out as the model's table of parameters says.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct Weights {
     /// Parameters after the last step.
     pub parameters: Vec<f32>,
-    /// Moments after the last step; its steps are those of `progress`.
+    /// Moments after the last step, and the number of steps.
     pub adam: Adam,
     /// Running average of the parameters, where one is kept.
     pub average: Option<Vec<f32>>,
+}
+
+impl Weights {
+    /// Parameters that no step was taken on.
+    pub fn new(parameters: Vec<f32>) -> Self {
+        let adam = Adam::new(parameters.len());
+        Weights { parameters, adam, average: None }
+    }
+
+    /// The parameters to validate and to keep: the average, or where none is kept those after the last step.
+    pub fn evaluated(&self) -> &[f32] {
+        self.average.as_deref().unwrap_or(&self.parameters)
+    }
+}
+
+/// Everything that changes while training.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// What the learner changes; its steps are those of `progress`.
+    pub weights: Weights,
     /// How far the run is.
     pub progress: Progress,
 }
@@ -66,8 +86,10 @@ pub struct State {
 impl State {
     /// A run that has not begun.
     pub fn new(parameters: Vec<f32>, data: u32, config: u32) -> Self {
-        let adam = Adam::new(parameters.len());
-        State { parameters, adam, average: None, progress: Progress { data, config, ..Progress::default() } }
+        State {
+            weights: Weights::new(parameters),
+            progress: Progress { data, config, ..Progress::default() },
+        }
     }
 
     /// Reads the state of a model of `len` parameter values from `folder`.
@@ -82,28 +104,24 @@ impl State {
         };
         let progress: Progress = serde_json::from_value(progress)
             .map_err(|e| Error::damaged(&path, format!("how far the run is: {e}")))?;
-        Ok(State {
+        let weights = Weights {
             parameters: read("parameters")?,
             average: tensors.tensor("average").is_ok().then(|| read("average")).transpose()?,
             adam: Adam { first: read("adam.first")?, second: read("adam.second")?, step: progress.step },
-            progress,
-        })
+        };
+        Ok(State { weights, progress })
     }
 }
 
 /// Writes the state of a run into `folder`.
-pub fn save(
-    folder: &Path,
-    parameters: &[f32],
-    adam: &Adam,
-    average: Option<&[f32]>,
-    progress: &Progress,
-) -> Result<()> {
+pub fn save(folder: &Path, weights: &Weights, progress: &Progress) -> Result<()> {
+    let Weights { parameters, adam, average } = weights;
     let len = vec![parameters.len()];
-    let tensors = [("parameters", parameters), ("adam.first", &adam.first), ("adam.second", &adam.second)]
-        .into_iter()
-        .chain(average.map(|average| ("average", average)))
-        .map(|(name, values)| (name.to_owned(), len.clone(), values));
+    let tensors =
+        [("parameters", &parameters[..]), ("adam.first", &adam.first), ("adam.second", &adam.second)]
+            .into_iter()
+            .chain(average.iter().map(|average| ("average", &average[..])))
+            .map(|(name, values)| (name.to_owned(), len.clone(), values));
     let progress = serde_json::to_value(progress).expect("plain data");
     write_tensors(&folder.join(STATE), tensors, progress)
 }

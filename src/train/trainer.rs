@@ -1,21 +1,20 @@
 //! The training loop: shuffled epochs, batches, steps, validations; stops, saves, resumes.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::average;
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
-use super::learner::{Learner, Objective};
-use super::state::{self, Best, Progress, State};
+use super::epoch::{BatchSize, Epoch};
+use super::learner::{CpuLearner, Learner, Objective, Outcome};
+use super::state::{self, Best, Progress, State, Weights};
 use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
 use crate::eval::{Conventions, Metric, evaluate};
-use crate::model::scorer;
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Scratch;
-use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
 /// What an observer is told after each step.
@@ -85,23 +84,53 @@ pub trait Observer {
 /// A training run.
 pub struct Trainer<'a> {
     config: &'a TrainConfig,
-    learner: Learner,
+    learner: Box<dyn Learner + 'a>,
     train: Batcher<'a>,
     valid: Option<Batcher<'a>>,
-    /// Running average of the parameters, where one is kept.
-    average: Option<Vec<f32>>,
+    steps_per_epoch: u64,
     progress: Progress,
     batch: Batch,
+    /// Steps whose outcome is not known yet, oldest first.
+    pending: VecDeque<Pending>,
 }
 
+/// A step that the learner was told to take.
+struct Pending {
+    /// Steps taken with it.
+    step: u64,
+    /// Epochs begun, from 1.
+    epoch: u64,
+    lr: f64,
+    documents: usize,
+    /// Of all its batches.
+    queries: Vec<usize>,
+}
+
+/// Steps that a learner may be behind before the trainer waits for it.
+const MOST_PENDING: usize = 2;
+
 impl<'a> Trainer<'a> {
-    /// A run of `model` from `state`.
+    /// A run of `model` from `state`, on the processor.
     pub fn new(
         config: &'a TrainConfig,
         model: SetRank,
         train: Batcher<'a>,
         valid: Option<Batcher<'a>>,
-        mut state: State,
+        state: State,
+    ) -> Result<Self> {
+        let State { weights, progress } = state;
+        let weights = with_average(config, weights)?;
+        let learner = CpuLearner::new(model, weights, objective(config));
+        Self::with_learner(config, Box::new(learner), train, valid, progress)
+    }
+
+    /// A run of a learner that is as far as `progress` says.
+    pub fn with_learner(
+        config: &'a TrainConfig,
+        learner: Box<dyn Learner + 'a>,
+        train: Batcher<'a>,
+        valid: Option<Batcher<'a>>,
+        progress: Progress,
     ) -> Result<Self> {
         for (batcher, name) in
             std::iter::once((&train, "training")).chain(valid.as_ref().map(|v| (v, "validation")))
@@ -122,22 +151,23 @@ impl<'a> Trainer<'a> {
                  or --max-seconds",
             ));
         }
-        if config.ema > 0.0 && state.progress.step == 0 {
-            state.average = Some(state.parameters.clone());
+        BatchSize::of(config).check(&train)?;
+        let steps_of = |epoch| Epoch::new(config, &train, epoch).num_steps() as u64;
+        if progress.step_in_epoch >= steps_of(progress.epoch) || !progress.loss_sum.is_finite() {
+            return Err(does_not_fit());
         }
-        let State { parameters, adam, average, progress } = state;
-        let steps_per_epoch =
-            train.sets().len().div_ceil(config.batch_sets.saturating_mul(config.accumulate));
-        let fits = progress.step_in_epoch < steps_per_epoch as u64
-            && progress.loss_sum.is_finite()
-            && average.is_some() == (config.ema > 0.0);
-        if !fits {
-            return Err(Error::data("the state of the run does not fit its data: it cannot be resumed"));
-        }
-        let objective = Objective { loss: config.loss, clip: config.clip, adam: config.adam() };
-        let learner = Learner::new(model, parameters, adam, objective);
+        let steps_per_epoch = steps_of(0);
         let train = train.with_augment(config.augment());
-        let trainer = Trainer { config, learner, train, valid, average, progress, batch: Batch::default() };
+        let trainer = Trainer {
+            config,
+            learner,
+            train,
+            valid,
+            steps_per_epoch,
+            progress,
+            batch: Batch::default(),
+            pending: VecDeque::new(),
+        };
         if let Some(valid) = &trainer.valid {
             // Labels that the metric has no value for are to be found now, not after an epoch.
             check_selection(config, valid.data())?;
@@ -150,15 +180,15 @@ impl<'a> Trainer<'a> {
         conventions(self.config)
     }
 
-    /// Steps of one epoch.
+    /// Steps of the first epoch; others have as many, unless batches are bounded by documents.
     pub fn steps_per_epoch(&self) -> u64 {
-        self.train.sets().len().div_ceil(self.sets_per_step()) as u64
+        self.steps_per_epoch
     }
 
-    /// Steps that the run takes at most, where that is known.
+    /// Steps that the run takes at most, where that is known; every epoch is taken to have as many as the first.
     pub fn total_steps(&self) -> Option<u64> {
         let of_epochs =
-            (self.config.epochs > 0).then(|| self.config.epochs.saturating_mul(self.steps_per_epoch()));
+            (self.config.epochs > 0).then(|| self.config.epochs.saturating_mul(self.steps_per_epoch));
         let of_steps = (self.config.max_steps > 0).then_some(self.config.max_steps);
         of_epochs.into_iter().chain(of_steps).min()
     }
@@ -178,23 +208,14 @@ impl<'a> Trainer<'a> {
         &self.progress
     }
 
-    /// The model and its parameters.
-    pub fn learner(&self) -> &Learner {
-        &self.learner
-    }
-
-    /// The parameters to validate and to keep: the average, or where none is kept those after the last step.
-    fn evaluated(&self) -> &[f32] {
-        self.average.as_deref().unwrap_or(self.learner.parameters())
+    /// All weights after the last step.
+    pub fn weights(&mut self) -> Result<&Weights> {
+        self.learner.snapshot()
     }
 
     /// Steps taken.
     fn steps(&self) -> u64 {
-        self.learner.adam().step
-    }
-
-    fn sets_per_step(&self) -> usize {
-        self.config.batch_sets.saturating_mul(self.config.accumulate)
+        self.learner.steps()
     }
 
     /// Trains until something ends it; `folder` then holds the best model and the state. `interrupted` is looked
@@ -210,13 +231,13 @@ impl<'a> Trainer<'a> {
             if let Some(stop) = self.finished() {
                 break stop;
             }
-            let order = self.epoch_order();
-            let first = self.progress.step_in_epoch as usize * self.sets_per_step();
+            let epoch = Epoch::new(self.config, &self.train, self.progress.epoch);
             let mut ended = None;
-            for queries in order[first.min(order.len())..].chunks(self.sets_per_step()) {
-                let report = self.step(queries)?;
-                observer.step(&report)?;
-                let epoch_done = self.progress.step_in_epoch == self.steps_per_epoch();
+            for step in self.progress.step_in_epoch as usize..epoch.num_steps() {
+                let number = self.progress.epoch + 1;
+                self.step(&epoch.step(step))?;
+                self.settle(MOST_PENDING, observer)?;
+                let epoch_done = step + 1 == epoch.num_steps();
                 let validate = match self.config.valid_every {
                     0 => epoch_done,
                     every => self.steps().is_multiple_of(every),
@@ -226,7 +247,8 @@ impl<'a> Trainer<'a> {
                     self.progress.step_in_epoch = 0;
                 }
                 if validate {
-                    self.validate(report.epoch, folder, observer)?;
+                    self.settle(0, observer)?;
+                    self.validate(number, folder, observer)?;
                 }
                 ended = self.finished().or_else(|| {
                     let time_is_up = self.config.max_seconds > 0.0
@@ -245,20 +267,22 @@ impl<'a> Trainer<'a> {
                 break stop;
             }
         };
+        self.settle(0, observer)?;
         // Where nothing has been selected the last model is kept.
         if self.progress.best.is_none() || self.valid.is_none() {
             self.save_model(folder)?;
         }
         if self.progress.best.is_none()
-            && let (Some(valid), Stop::Epochs | Stop::Steps) = (&self.valid, stop)
+            && let (true, Stop::Epochs | Stop::Steps) = (self.validates(), stop)
         {
             // Told, but not kept in the state: a run that goes on is to be as if it had never stopped.
+            let valid = self.checked_validation()?;
             let progress = &self.progress;
             observer.validation(&ValidationReport {
                 step: progress.step,
                 epoch: progress.epoch + u64::from(progress.step_in_epoch > 0),
                 train_loss: progress.loss_sum / progress.loss_sets.max(1) as f64,
-                valid: Some(self.checked_validation(valid)?),
+                valid,
                 is_best: true,
             })?;
         }
@@ -279,77 +303,78 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The queries of the current epoch in their random order.
-    fn epoch_order(&self) -> Vec<usize> {
-        let mut order = self.train.sets().to_vec();
-        Rng::new(self.config.seed, Stream::QueryOrder, self.progress.epoch).shuffle(&mut order);
-        order
-    }
-
-    /// One step on the mean loss of `queries`, in batches whose gradients are added up.
-    fn step(&mut self, queries: &[usize]) -> Result<StepReport> {
-        let step = self.steps();
-        let epoch = self.progress.epoch;
-        self.learner.begin();
-        let mut loss_sum = 0.0;
+    /// Has the learner take one step on the mean loss of the queries of `batches`, whose gradients are added up.
+    fn step(&mut self, batches: &[&[usize]]) -> Result<()> {
+        let (step, epoch) = (self.steps(), self.progress.epoch);
+        let sets = batches.iter().map(|batch| batch.len()).sum();
         let mut documents = 0;
-        for (part, queries_of_batch) in queries.chunks(self.config.batch_sets).enumerate() {
+        self.learner.begin()?;
+        for (part, queries) in batches.iter().enumerate() {
             let shuffle = Shuffle { seed: self.config.seed, epoch };
-            self.train.fill(&mut self.batch, queries_of_batch, Some(shuffle));
+            self.train.fill(&mut self.batch, queries, Some(shuffle));
             documents += self.batch.rows.len();
             // Every batch of a step draws its own dropout.
             let number = step.wrapping_mul(self.config.accumulate as u64).wrapping_add(part as u64);
             let training = TrainingStep { seed: self.config.seed, step: number };
-            let losses = self.learner.accumulate(&self.batch, queries.len(), training);
-            if let Some(set) = losses.iter().position(|loss| !loss.is_finite()) {
-                let query = self.train.data().query(self.batch.queries[set]);
-                return Err(Error::NonFinite(format!(
-                    "step {}: the loss of query {} is {}; try a lower --lr, a smaller --clip, {}or another \
-                     --normalize",
-                    step + 1,
-                    query.id(),
-                    losses[set],
-                    less_noise(self.config)
-                )));
-            }
-            loss_sum += losses.iter().sum::<f64>();
+            self.learner.accumulate(&self.batch, sets, training)?;
         }
         let total = self.total_steps().unwrap_or(u64::MAX);
         let lr = self.config.lr * self.config.schedule.factor(step, self.config.warmup_steps, total);
-        let gradient_norm = self.learner.finish(lr);
-        if !gradient_norm.is_finite() {
-            let ids: Vec<&str> = queries.iter().take(3).map(|&q| self.train.data().query(q).id()).collect();
+        self.learner.finish(lr)?;
+        self.progress.step = step + 1;
+        self.progress.step_in_epoch += 1;
+        let queries = batches.concat();
+        self.pending.push_back(Pending { step: step + 1, epoch: epoch + 1, lr, documents, queries });
+        Ok(())
+    }
+
+    /// Tells `observer` what came of steps; afterwards at most `most` are pending.
+    fn settle(&mut self, most: usize, observer: &mut dyn Observer) -> Result<()> {
+        while let Some(step) = self.pending.front() {
+            let Some(outcome) = self.learner.outcome(self.pending.len() > most)? else { break };
+            let report = self.report(step, &outcome)?;
+            self.progress.loss_sum += outcome.losses.iter().sum::<f64>();
+            self.progress.loss_sets += step.queries.len() as u64;
+            self.pending.pop_front();
+            observer.step(&report)?;
+        }
+        Ok(())
+    }
+
+    /// What came of a step, or why the run cannot go on from it.
+    fn report(&self, pending: &Pending, outcome: &Outcome) -> Result<StepReport> {
+        let Pending { step, epoch, lr, documents, queries } = pending;
+        let id = |query: &usize| self.train.data().query(*query).id();
+        let less_noise = less_noise(self.config);
+        if let Some(set) = outcome.losses.iter().position(|loss| !loss.is_finite()) {
             return Err(Error::NonFinite(format!(
-                "step {}: the gradient of queries {}, … is not finite; try a lower --lr, {}or a smaller --clip",
-                step + 1,
-                ids.join(", "),
-                less_noise(self.config)
+                "step {step}: the loss of query {} is {}; try a lower --lr, a smaller --clip, {less_noise}or another \
+                 --normalize",
+                id(&queries[set]),
+                outcome.losses[set]
             )));
         }
-        if let Some(average) = &mut self.average {
-            average::update(average, self.learner.parameters(), self.config.ema, step + 1);
+        if !outcome.gradient_norm.is_finite() {
+            let ids: Vec<&str> = queries.iter().take(3).map(id).collect();
+            return Err(Error::NonFinite(format!(
+                "step {step}: the gradient of queries {}, … is not finite; try a lower --lr, {less_noise}or a smaller \
+                 --clip",
+                ids.join(", ")
+            )));
         }
-        let progress = &mut self.progress;
-        progress.step = step + 1;
-        progress.step_in_epoch += 1;
-        progress.loss_sum += loss_sum;
-        progress.loss_sets += queries.len() as u64;
         Ok(StepReport {
-            step: step + 1,
-            epoch: epoch + 1,
-            loss: loss_sum / queries.len() as f64,
-            lr,
-            gradient_norm,
-            documents,
+            step: *step,
+            epoch: *epoch,
+            loss: outcome.losses.iter().sum::<f64>() / queries.len() as f64,
+            lr: *lr,
+            gradient_norm: outcome.gradient_norm,
+            documents: *documents,
         })
     }
 
     /// Validates, keeps the model if it is the best, and saves the state.
     fn validate(&mut self, epoch: u64, folder: &Path, observer: &mut dyn Observer) -> Result<()> {
-        let valid = match &self.valid {
-            Some(valid) => Some(self.checked_validation(valid)?),
-            None => None,
-        };
+        let valid = self.checked_validation()?;
         let step = self.steps();
         let progress = &mut self.progress;
         // Larger is better; without validation data every model replaces the last.
@@ -376,20 +401,21 @@ impl<'a> Trainer<'a> {
     }
 
     /// [`validation`](Self::validation), with advice where the model has diverged.
-    fn checked_validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
-        self.validation(valid).map_err(|error| match error {
+    fn checked_validation(&mut self) -> Result<Option<Validation>> {
+        let step = self.steps();
+        self.validation().map_err(|error| match error {
             Error::NonFinite(what) => Error::NonFinite(format!(
-                "validation after step {}: {what}; try a lower --lr or a smaller --clip",
-                self.steps()
+                "validation after step {step}: {what}; try a lower --lr or a smaller --clip"
             )),
             other => other,
         })
     }
 
-    /// Loss and metric of the current model on `valid`.
-    fn validation(&self, valid: &Batcher<'_>) -> Result<Validation> {
+    /// Loss and metric of the current model on validation data, where there is any.
+    fn validation(&mut self) -> Result<Option<Validation>> {
+        let Some(valid) = &self.valid else { return Ok(None) };
         let data = valid.data();
-        let scores = scorer::score(self.learner.model(), self.evaluated(), valid, |_| {})?;
+        let scores = self.learner.score(valid)?;
         let labels = data.labels().unwrap_or(&[]);
         let mut loss_sum = 0.0;
         let mut scratch = Scratch::default();
@@ -401,19 +427,19 @@ impl<'a> Trainer<'a> {
             loss_sum += self.config.loss.of_set(&mut scratch, &scores, &labels, &mut gradient);
         }
         let metric = measure(self.config, data, &scores)?;
-        Ok(Validation { loss: loss_sum / valid.sets().len() as f64, metric })
+        Ok(Some(Validation { loss: loss_sum / valid.sets().len() as f64, metric }))
     }
 
-    fn save_state(&self, folder: &Path) -> Result<()> {
-        let (learner, average) = (&self.learner, self.average.as_deref());
-        state::save(folder, learner.parameters(), learner.adam(), average, &self.progress)
+    fn save_state(&mut self, folder: &Path) -> Result<()> {
+        state::save(folder, self.learner.snapshot()?, &self.progress)
     }
 
-    fn save_model(&self, folder: &Path) -> Result<()> {
+    fn save_model(&mut self, folder: &Path) -> Result<()> {
         let mut config = self.learner.model().config().clone();
         config.training = self.record();
         let model = SetRank::new(config)?;
-        Checkpoint { model, parameters: self.evaluated().to_vec() }.save(folder)
+        let parameters = self.learner.snapshot()?.evaluated().to_vec();
+        Checkpoint { model, parameters }.save(folder)
     }
 
     /// The record of the training in the model's configuration.
@@ -439,6 +465,23 @@ impl<'a> Trainer<'a> {
             _ => unreachable!("an object"),
         }
     }
+}
+
+/// What a run of `config` minimises, and how.
+pub fn objective(config: &TrainConfig) -> Objective {
+    Objective { loss: config.loss, clip: config.clip, adam: config.adam(), ema: config.ema }
+}
+
+/// `weights` with a running average where a run of `config` keeps one: at first the parameters themselves.
+pub fn with_average(config: &TrainConfig, mut weights: Weights) -> Result<Weights> {
+    if config.ema > 0.0 && weights.adam.step == 0 {
+        weights.average = Some(weights.parameters.clone());
+    }
+    if weights.average.is_some() == (config.ema > 0.0) { Ok(weights) } else { Err(does_not_fit()) }
+}
+
+fn does_not_fit() -> Error {
+    Error::data("the state of the run does not fit its data: it cannot be resumed")
 }
 
 /// Refuses validation data that cannot select a model under `config`, whatever its scores.

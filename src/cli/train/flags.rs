@@ -214,6 +214,11 @@ pub struct Flags {
     #[arg(long, value_name = "B", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_sets: Option<usize>,
+    /// Documents of a batch at most: it has as many sets as fit, whatever --batch-sets says; 0 = --batch-sets sets
+    /// [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_docs: Option<usize>,
     /// Batches whose gradients make one step [default: 1]
     #[arg(long, value_name = "N", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -359,7 +359,7 @@ pub fn train(
 ) -> anyhow::Result<()> {
     let train = Batcher::new(&data.train, model.config())?;
     let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
-    let resumed_at = state.adam.step;
+    let resumed_at = state.progress.step;
     let mut trainer = Trainer::new(config, model, train, valid, state)?;
     // From here on there is something to keep, be it only the log of a run that diverged.
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -1,0 +1,118 @@
+//! An epoch of training: all sets in a random order, cut into batches, of which a step takes some.
+
+use std::ops::Range;
+
+use super::config::TrainConfig;
+use crate::data::batch::Batcher;
+use crate::rng::{Rng, Stream};
+use crate::{Error, Result};
+
+/// What a batch holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// So many sets.
+    Sets(usize),
+    /// As many sets as have at most so many documents together.
+    Documents(usize),
+}
+
+impl BatchSize {
+    /// That of a run.
+    pub fn of(config: &TrainConfig) -> Self {
+        match config.batch_docs {
+            0 => BatchSize::Sets(config.batch_sets),
+            documents => BatchSize::Documents(documents),
+        }
+    }
+
+    /// Refuses a size that not every set of `data` fits into.
+    pub fn check(self, data: &Batcher<'_>) -> Result<()> {
+        let BatchSize::Documents(most) = self else { return Ok(()) };
+        match data.sets().iter().find(|&&query| data.set_size(query) > most) {
+            None => Ok(()),
+            Some(&query) => Err(Error::config(format!(
+                "--batch-docs {most}: query {} alone has {} documents",
+                data.data().query(query).id(),
+                data.set_size(query)
+            ))),
+        }
+    }
+}
+
+/// The steps of one epoch.
+#[derive(Clone, Debug)]
+pub struct Epoch {
+    order: Vec<usize>,
+    /// Of `order`.
+    batches: Vec<Range<usize>>,
+    batches_of_step: usize,
+}
+
+impl Epoch {
+    /// Epoch number `epoch` (from 0) of a run: a pure function of its seed and data.
+    pub fn new(config: &TrainConfig, data: &Batcher<'_>, epoch: u64) -> Self {
+        let mut order = data.sets().to_vec();
+        Rng::new(config.seed, Stream::QueryOrder, epoch).shuffle(&mut order);
+        let batches = match BatchSize::of(config) {
+            BatchSize::Sets(sets) => by_sets(order.len(), sets),
+            BatchSize::Documents(most) => by_documents(&order, most, |query| data.set_size(query)),
+        };
+        Epoch { order, batches, batches_of_step: config.accumulate }
+    }
+
+    /// Number of steps.
+    pub fn num_steps(&self) -> usize {
+        self.batches.len().div_ceil(self.batches_of_step)
+    }
+
+    /// Queries of the batches of step number `step`, from 0.
+    pub fn step(&self, step: usize) -> Vec<&[usize]> {
+        let first = step * self.batches_of_step;
+        let last = first.saturating_add(self.batches_of_step).min(self.batches.len());
+        self.batches[first..last].iter().map(|batch| &self.order[batch.clone()]).collect()
+    }
+}
+
+fn by_sets(count: usize, sets: usize) -> Vec<Range<usize>> {
+    (0..count).step_by(sets).map(|first| first..first.saturating_add(sets).min(count)).collect()
+}
+
+/// Runs of sets with at most `most` documents each; a set with more stands alone.
+fn by_documents(order: &[usize], most: usize, size: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut batches = Vec::new();
+    let (mut first, mut documents) = (0, 0);
+    for (at, &query) in order.iter().enumerate() {
+        let more = size(query);
+        if documents + more > most && at > first {
+            batches.push(first..at);
+            (first, documents) = (at, 0);
+        }
+        documents += more;
+    }
+    if first < order.len() {
+        batches.push(first..order.len());
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_sets() {
+        assert_eq!(by_sets(5, 2), [0..2, 2..4, 4..5]);
+        assert_eq!(by_sets(5, usize::MAX), [0..5]);
+        assert_eq!(by_sets(0, 2), []);
+    }
+
+    #[test]
+    fn batches_of_documents() {
+        let sizes = [3, 4, 1, 9, 2, 2];
+        let of = |order: &[usize], most| by_documents(order, most, |query| sizes[query]);
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5], 8), [0..3, 3..4, 4..6]);
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5], 9), [0..3, 3..4, 4..6]);
+        assert_eq!(of(&[5, 4, 2, 1], 9), [0..4]);
+        assert_eq!(of(&[], 9), []);
+    }
+}
