@@ -22,6 +22,15 @@ impl Deviation {
     pub fn is_allowed(self) -> bool {
         self.found <= self.allowed
     }
+
+    /// The one of two that is nearer to what is allowed, or farther beyond it.
+    pub fn worse(self, other: Deviation) -> Deviation {
+        // Products instead of shares: what is allowed may be 0. A NaN is worse than anything.
+        let is_better = self.found * other.allowed <= other.found * self.allowed;
+        let (better, worse) = if is_better { (self, other) } else { (other, self) };
+        // Nothing found where nothing is allowed says nothing.
+        if worse.allowed == 0.0 && worse.found == 0.0 { better } else { worse }
+    }
 }
 
 /// Holds `kernel` against the rule; all are values of the same results, `plain` once for each order of sums, and `round`
@@ -89,6 +98,21 @@ mod tests {
         assert!(!of(&[], &[], &[1.0]).is_allowed());
         assert!(!of(&[1.0], &[1.0], &[f64::NAN]).is_allowed());
         assert!(of(&[f64::NAN], &[1.0], &[f64::INFINITY]).is_allowed());
+    }
+
+    #[test]
+    fn the_worse_of_two_is_kept() {
+        let of = |found, allowed| Deviation { found, allowed };
+        for (a, b) in [
+            (of(0.5, 1.0), of(0.2, 0.3)),
+            (of(0.5, 1.0), of(1e-9, 0.0)),
+            (of(0.9, 1.0), of(0.2, 0.1)),
+            (of(0.0, 0.0), of(0.1, 1.0)),
+            (of(0.0, 1.0), of(f64::INFINITY, 1.0)),
+            (of(0.0, 0.0), of(f64::INFINITY, 0.0)),
+        ] {
+            assert_eq!((a.worse(b), b.worse(a)), (b, b), "{a:?} {b:?}");
+        }
     }
 
     #[test]

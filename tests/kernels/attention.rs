@@ -348,6 +348,38 @@ fn what_is_not_finite_stays_in_its_set() {
 }
 
 #[test]
+fn small_errors_in_long_sets_are_found() {
+    let problem = Problem::random(&[1, 300], Heads { count: 2, width: 32 }, 1);
+    let right = problem.exact();
+    assert!(problem.deviations(&right)[0].is_allowed());
+    let mut wrong = right.clone();
+    wrong.heads[64..].iter_mut().for_each(|value| *value *= 1.03);
+    assert!(!problem.deviations(&wrong)[0].is_allowed(), "{:?}", problem.deviations(&wrong));
+}
+
+/// The first keys have no weight: what is summed before the others come is nothing, not NaN.
+#[test]
+fn keys_that_are_infinitely_far() {
+    let heads = Heads { count: 1, width: 32 };
+    let random = Problem::random(&[130], heads, 1);
+    for far in [64, 130] {
+        let mut qkv = random.qkv().to_vec();
+        for row in 0..130 {
+            qkv[row * 32] = bf16::ONE;
+            if row < far {
+                qkv[(130 + row) * 32] = bf16::NEG_INFINITY;
+            }
+        }
+        let problem = Problem::new(vec![0, 130], heads, qkv).unwrap();
+        let mut launch = family::Problem::launch(&problem, &Limits::SM_90);
+        emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
+        for (result, deviation) in family::Problem::deviations(&problem, &launch) {
+            assert!(deviation.is_allowed(), "{far} keys: {result}: {deviation:?}");
+        }
+    }
+}
+
+#[test]
 fn scores_of_any_size() {
     for scale in [0.0, 1e-3, 30.0] {
         let mut problem = Problem::random(&[65, 3], Heads { count: 1, width: 32 }, 4);

@@ -1,5 +1,7 @@
 //! Problems of set attention on a GPU, their exact answers, and what a kernel's answers are held against.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::{Attention, DeviceSets, Heads, Rows, forward, set_attention_forward};
@@ -171,6 +173,8 @@ impl Problem {
     }
 
     /// How far a kernel's answer is off: the heads' results, and the log-sum-exps.
+    ///
+    /// Results of long sets are means of many values, and small: sets are held against those of like size.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
         let exact = self.exact();
         let plain = [
@@ -178,12 +182,27 @@ impl Problem {
             self.plain(|len| (0..len).rev().collect()),
             self.plain(|len| (0..len).step_by(2).chain((1..len).step_by(2)).collect()),
         ];
-        let heads = plain.each_ref().map(|plain| &plain.heads[..]);
         let log_sum_exp = plain.each_ref().map(|plain| &plain.log_sum_exp[..]);
+        let mut heads = Deviation::default();
+        for sizes in [0..16, 16..64, 64..256, 256..usize::MAX] {
+            let of_class = |answer: &Answer| self.heads_of_sets(answer, &sizes);
+            let plain = plain.each_ref().map(of_class);
+            let plain = plain.each_ref().map(|values| &values[..]);
+            let round = |value| bf16::from_f64(value).to_f64();
+            heads = heads.worse(deviation(&of_class(kernel), &plain, &of_class(&exact), round));
+        }
         [
-            deviation(&kernel.heads, &heads, &exact.heads, |value| bf16::from_f64(value).to_f64()),
+            heads,
             deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, |value| f64::from(value as f32)),
         ]
+    }
+
+    /// The heads' results of the sets of these sizes.
+    fn heads_of_sets(&self, answer: &Answer, sizes: &Range<usize>) -> Vec<f64> {
+        let hidden = self.heads.hidden();
+        let sets = self.offsets.windows(2).map(|set| set[0]..set[1]).filter(|set| sizes.contains(&set.len()));
+        let rows = sets.map(|set| set.start * hidden..set.end * hidden);
+        rows.flat_map(|values| answer.heads.get(values).unwrap_or(&[]).iter().copied()).collect()
     }
 
     /// The answer of a GPU.
