@@ -1,7 +1,5 @@
 //! A family of kernels as the ladder takes it.
 
-use std::path::Path;
-
 use bytemuck::Pod;
 use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
@@ -132,6 +130,8 @@ pub fn result<T: Pod>(launch: &Launch, name: &str) -> Vec<T> {
 
 #[test]
 fn every_source_is_a_family() {
+    use std::path::Path;
+
     let sources = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")).unwrap();
     let mut sources: Vec<String> = sources
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
