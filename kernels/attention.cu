@@ -17,7 +17,7 @@
 // Cost        4·n²·D FLOPs and n² exponentials a (set, head); 4·2·n·D + 4·n bytes if each input is read once; keys and
 //             values are read again for every 128 query rows. Bound by exponentials at D 32.
 // Range       weights are off by 2⁻²⁴ of the largest score's size, of themselves: scores of 2²⁰ are still worth while,
-//             those beyond 2³⁰ are not finite.
+//             beyond 2³⁰ they need not be finite.
 // Not-a-number a NaN or infinity in a set makes non-finite what depends on it, and nothing outside of the set.
 
 namespace {
