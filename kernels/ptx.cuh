@@ -72,28 +72,29 @@ template <class T> __device__ __forceinline__ void store_shared(Shared to, T val
     }
 }
 
-// Loads T from global memory that nothing writes during the launch.
+// Loads T from global memory that nothing writes during the launch. Volatile, so that a load under a condition stays
+// under it: hoisted, it would read outside of buffers.
 template <class T> __device__ __forceinline__ T load_constant(const T *from) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
     const size_t address = __cvta_generic_to_global(from);
     T value;
     if constexpr (sizeof(T) == 2) {
         uint16_t word;
-        asm("ld.global.nc.b16 %0, [%1];" : "=h"(word) : "l"(address));
+        asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(word) : "l"(address));
         memcpy(&value, &word, 2);
     } else if constexpr (sizeof(T) == 4) {
         uint32_t word;
-        asm("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(address));
+        asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(address));
         memcpy(&value, &word, 4);
     } else if constexpr (sizeof(T) == 8) {
         uint32_t words[2];
-        asm("ld.global.nc.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(address));
+        asm volatile("ld.global.nc.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(address));
         memcpy(&value, words, 8);
     } else {
         uint32_t words[4];
-        asm("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-            : "l"(address));
+        asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "l"(address));
         memcpy(&value, words, 16);
     }
     return value;
