@@ -9,6 +9,7 @@ use cudarc::driver::{
 
 use super::kernels::Kernels;
 use super::memory::{Arena, Buffer, Element};
+use super::operands::Operands;
 use super::probe::{self, GpuInfo};
 use super::staging::Staging;
 use super::{DeviceError, Limits, Plan, driver};
@@ -195,6 +196,36 @@ impl Gpu {
             })
         });
         copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))
+    }
+
+    /// Queues zeros for all of `buffer`.
+    pub fn zero<T: Element>(&self, buffer: &mut Buffer<T>) -> Result<(), DeviceError> {
+        self.owns(buffer)?;
+        let bytes = buffer.len() * size_of::<T>();
+        let cleared = self.bound().and_then(|()| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            // SAFETY: the bytes are the buffer's, and zeros are a value of every element.
+            unsafe { result::memset_d8_async(buffer.address(), 0, bytes, self.stream.cu_stream()) }
+        });
+        cleared.map_err(|error| self.failed(&format!("clearing {bytes} bytes"), error))
+    }
+
+    /// Queues the copy of `from` to `to`, both of this device.
+    pub fn copy<T: Element>(&self, to: &mut Buffer<T>, from: &Buffer<T>) -> Result<(), DeviceError> {
+        let mut operands = Operands::new(self, "a copy on the device");
+        operands.reads("the source", from, from.len())?;
+        operands.writes("the target", to, from.len())?;
+        let bytes = from.len() * size_of::<T>();
+        let copied = self.bound().and_then(|()| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            // SAFETY: both have so many bytes, none in common.
+            unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, self.stream.cu_stream()) }
+        });
+        copied.map_err(|error| self.failed(&format!("copying {bytes} bytes on the device"), error))
     }
 
     /// Queues a launch.

@@ -9,6 +9,7 @@
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
 //! | `memory` | arenas and typed buffers in them |
+//! | `operands` | what every launcher checks of its buffers |
 //! | `staging` | pinned host memory |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `abi` | the structs and constants of `kernels/*.h` |
@@ -34,6 +35,8 @@ pub mod kernels;
 #[cfg(feature = "cuda")]
 mod memory;
 #[cfg(feature = "cuda")]
+mod operands;
+#[cfg(feature = "cuda")]
 mod staging;
 
 pub use error::{Bytes, DeviceError, Unavailable};
@@ -44,5 +47,6 @@ pub use plan::Plan;
 pub use {
     gpu::{Event, Gpu, Parameter},
     memory::{Arena, Buffer, Element},
+    operands::Operands,
     staging::Staging,
 };

@@ -11,6 +11,7 @@ mod cubin;
 mod family;
 mod host;
 mod ladder;
+mod operands;
 mod resources;
 mod sass;
 mod sources;
