@@ -5,8 +5,8 @@
 //! exact result to the type that it is stored in is, whichever is more; each is the largest over results of like size.
 //! One order alone would often be exact by luck where there are few results.
 
-use super::{DeviceError, Gpu};
-use crate::ops::attention;
+use super::{Buffer, DeviceError, Element, Gpu};
+use crate::ops::{attention, partial_sums};
 
 /// How far a kernel's results are from the exact ones, and how far they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -69,9 +69,32 @@ pub struct Checked {
     pub deviation: Deviation,
 }
 
+/// Runs a family of kernels on the device and holds it against the CPU.
+pub type Run = fn(&Gpu) -> Result<Vec<Checked>, DeviceError>;
+
+/// Every family, by the name of its file in `kernels/`.
+pub const FAMILIES: [(&str, Run); 2] =
+    [("attention", attention::check::run), ("partial_sums", partial_sums::check::run)];
+
 /// Runs every family of kernels on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    attention::check::run(gpu)
+    let mut checked = Vec::new();
+    for (_, family) in FAMILIES {
+        checked.extend(family(gpu)?);
+    }
+    Ok(checked)
+}
+
+/// A buffer in an arena of its own: what a kernel wrote behind it would be behind its memory.
+pub(crate) fn taken<T: Element>(gpu: &Gpu, len: usize) -> Result<Buffer<T>, DeviceError> {
+    gpu.arena("the check of a kernel", len * size_of::<T>())?.take(len)
+}
+
+/// As [`taken`], with these values.
+pub(crate) fn uploaded<T: Element>(gpu: &Gpu, values: &[T]) -> Result<Buffer<T>, DeviceError> {
+    let mut buffer = taken(gpu, values.len())?;
+    gpu.upload(&mut buffer, values)?;
+    Ok(buffer)
 }
 
 #[cfg(test)]

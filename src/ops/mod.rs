@@ -15,6 +15,8 @@ pub mod gemm;
 pub mod layer_norm;
 pub mod linear;
 pub mod loss;
+#[cfg(feature = "cuda")]
+pub mod partial_sums;
 pub mod rbf;
 pub mod reduce;
 pub mod rows;

@@ -5,10 +5,10 @@ use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
-use crate::attention;
+use crate::{attention, partial_sums};
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 1] = [&attention::FAMILY];
+pub const ALL: [&Family; 2] = [&attention::FAMILY, &partial_sums::FAMILY];
 
 /// What one launch is to compute.
 pub trait Problem {

@@ -12,6 +12,7 @@ mod family;
 mod host;
 mod ladder;
 mod operands;
+mod partial_sums;
 mod resources;
 mod sass;
 mod sources;

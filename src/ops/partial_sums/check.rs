@@ -1,0 +1,86 @@
+//! Problems of sums of parts on a GPU, their exact answers, and what a kernel's answers are held against.
+
+use super::partial_sums;
+use crate::device::check::{Checked, Deviation, deviation, uploaded};
+use crate::device::{DeviceError, Gpu};
+use crate::rng::{Rng, Stream};
+
+/// A sum of parts.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    count: usize,
+    into: Vec<f32>,
+    parts: Vec<f32>,
+}
+
+impl Problem {
+    /// Normally distributed numbers for `count` parts of `length` values.
+    pub fn random(length: usize, count: usize, seed: u64) -> Self {
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let mut take = |len| (0..len).map(|_| rng.normal() as f32).collect();
+        Problem { count, into: take(length), parts: take(count * length) }
+    }
+
+    /// Parts.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What is added to `[length]`.
+    pub fn into(&self) -> &[f32] {
+        &self.into
+    }
+
+    /// `[count, length]`
+    pub fn parts(&self) -> &[f32] {
+        &self.parts
+    }
+
+    /// What a value is the sum of, what is added to first.
+    fn terms(&self, at: usize) -> impl DoubleEndedIterator<Item = f32> + Clone {
+        let parts = self.parts[at..].iter().step_by(self.into.len()).take(self.count);
+        std::iter::once(&self.into[at]).chain(parts).copied()
+    }
+
+    /// The answer in f64.
+    pub fn exact(&self) -> Vec<f64> {
+        (0..self.into.len()).map(|at| self.terms(at).map(f64::from).sum()).collect()
+    }
+
+    /// How far a kernel's answer is off, held against sums in f32 in three orders.
+    pub fn deviation(&self, kernel: &[f32]) -> Deviation {
+        let sums = |sum: fn(&Problem, usize) -> f32| -> Vec<f64> {
+            (0..self.into.len()).map(|at| f64::from(sum(self, at))).collect()
+        };
+        let plain = [
+            sums(|problem, at| problem.terms(at).sum()),
+            sums(|problem, at| problem.terms(at).rev().sum()),
+            sums(|problem, at| {
+                let terms = problem.terms(at);
+                terms.clone().step_by(2).sum::<f32>() + terms.skip(1).step_by(2).sum::<f32>()
+            }),
+        ];
+        let kernel: Vec<f64> = kernel.iter().map(|&value| f64::from(value)).collect();
+        deviation(&kernel, &plain.each_ref().map(|sums| &sums[..]), &self.exact(), |value| {
+            f64::from(value as f32)
+        })
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f32>, DeviceError> {
+        let (mut into, parts) = (uploaded(gpu, &self.into)?, uploaded(gpu, &self.parts)?);
+        partial_sums(gpu, &mut into, &parts, self.count)?;
+        gpu.download(&into)
+    }
+}
+
+/// Adds up parts on the device and holds the sums against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for (length, count) in [(1, 1), (33, 7), (1000, 100)] {
+        let problem = Problem::random(length, count, 1);
+        let deviation = problem.deviation(&problem.solve(gpu)?);
+        checked.push(Checked { what: format!("sums of {count} parts of {length} values"), deviation });
+    }
+    Ok(checked)
+}

@@ -1,0 +1,8 @@
+//! Sums of parts on a GPU: the second step of every sum over rows there, always in the same order.
+
+pub mod check;
+mod device;
+mod plan;
+
+pub use device::partial_sums;
+pub use plan::PartialSumsPlan;

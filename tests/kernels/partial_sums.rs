@@ -1,0 +1,180 @@
+//! Sums of parts.
+
+use std::mem::offset_of;
+
+use setrank::device::abi::PartialSums;
+use setrank::device::check::Deviation;
+use setrank::device::{Gpu, Limits};
+use setrank::ops::partial_sums::check::Problem;
+use setrank::ops::partial_sums::{PartialSumsPlan, partial_sums};
+use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::launch::Launch;
+
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given};
+use crate::ladder::ladder;
+
+ladder!(FAMILY);
+
+pub const FAMILY: Family =
+    Family { name: "partial_sums", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
+
+impl family::Problem for Problem {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        let plan = PartialSumsPlan::new(self.into().len(), self.count()).unwrap();
+        let buffers = vec![
+            (offset_of!(PartialSums, parts), "parts", given(self.parts())),
+            (offset_of!(PartialSums, into), "into", given(self.into())),
+        ];
+        family::launch(plan.launch().expect("a problem has parts"), &plan.numbers(), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        vec![("sums", self.deviation(&family::result::<f32>(launch, "into")))]
+    }
+}
+
+const BUGS: [Bug; 7] = [
+    Bug {
+        what: "a missing barrier",
+        file: "partial_sums.cu",
+        right: "    ptx::barrier();\n",
+        wrong: "",
+        kernels: "",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "loads behind the parts",
+        file: "partial_sums.cu",
+        right: "    if (inside) {",
+        wrong: "    if (lane >= 0) {",
+        kernels: "",
+        found_by: &["of `parts` of"],
+    },
+    Bug {
+        what: "stores behind the sums",
+        file: "partial_sums.cu",
+        right: "if (warp > 0 || !inside) return;",
+        wrong: "if (warp > 0) return;",
+        kernels: "",
+        found_by: &["of `into` of"],
+    },
+    Bug {
+        what: "parts that all warps take",
+        file: "partial_sums.cu",
+        right: "int part = warp;",
+        wrong: "int part = 0;",
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the last part left out",
+        file: "partial_sums.cu",
+        right: "part < p.count;",
+        wrong: "part < p.count - 1;",
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums of a warp left out",
+        file: "partial_sums.cu",
+        right: "int other = 1;",
+        wrong: "int other = 2;",
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums that replace what was there",
+        file: "partial_sums.cu",
+        right: "ptx::load_global(p.into + column) + sum",
+        wrong: "sum",
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+];
+
+const WRONG_LAUNCHES: [WrongLaunch; 4] = [
+    WrongLaunch {
+        what: "too little shared memory",
+        change: |launch| launch.shared_bytes -= 16,
+        kernels: "",
+        found_by: &["bytes of shared memory"],
+    },
+    WrongLaunch {
+        what: "a block too few",
+        change: |launch| launch.grid[0] -= 1,
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    WrongLaunch {
+        what: "parts that are too short",
+        change: |launch| {
+            let len = launch.buffers[0].bytes.len();
+            launch.buffers[0].bytes.truncate(len - 4);
+        },
+        kernels: "",
+        found_by: &["of `parts` of"],
+    },
+    WrongLaunch {
+        what: "more threads than the kernel is for",
+        change: |launch| launch.block[0] = 288,
+        kernels: "",
+        found_by: &["its __launch_bounds__ allow 256"],
+    },
+];
+
+fn cases() -> Vec<Case> {
+    [(33, 2), (70, 19), (65, 8)]
+        .into_iter()
+        .map(|(length, count)| Case::new(Limits::SM_90, Problem::random(length, count, length as u64)))
+        .collect()
+}
+
+fn counted() -> Vec<Counted> {
+    let counted = |(length, count)| Counted {
+        shape: format!("{count}x{length}"),
+        problem: Box::new(Problem::random(length, count, 1)),
+        useful_products: 0.0,
+    };
+    [(256, 132), (65_536, 8), (1001, 3)].into_iter().map(counted).collect()
+}
+
+#[test]
+fn one_value_or_one_part() {
+    for (length, count) in [(1, 1), (1, 40), (100, 1)] {
+        let case = Case::new(Limits::SM_80, Problem::random(length, count, 2));
+        let mut launch = case.launch();
+        let kernels = setrank_emulator::kernels::Kernels::repository();
+        setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+        assert_eq!(case.wrong(&launch), [], "{count} parts of {length}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let two = Configuration { devices: 2, ..Configuration::default() };
+    driver::with(&two, |_| {
+        let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
+        let mut arenas = gpus.each_ref().map(|gpu| gpu.arena("sums", 1 << 12).unwrap());
+        let mut into = arenas[0].take::<f32>(16).unwrap();
+        let mut whole = arenas[0].take::<f32>(64).unwrap();
+        let theirs = arenas[1].take::<f32>(48).unwrap();
+        gpus[0].zero(&mut into).unwrap();
+        gpus[0].upload(&mut whole, &[1.0; 64]).unwrap();
+        // More parts than are added are there.
+        partial_sums(&gpus[0], &mut into, &whole, 3).unwrap();
+        assert_eq!(gpus[0].download(&into).unwrap(), [3.0; 16]);
+        // Nothing is launched.
+        partial_sums(&gpus[0], &mut into, &whole, 0).unwrap();
+        let mut part = whole.part(16..32).unwrap();
+        for (error, says) in [
+            (partial_sums(&gpus[0], &mut into, &whole, 5), "parts [count, len] has 64 values, not 80"),
+            (partial_sums(&gpus[0], &mut into, &theirs, 3), "a buffer of another GPU"),
+            (partial_sums(&gpus[1], &mut into, &theirs, 3), "a buffer of another GPU"),
+            (partial_sums(&gpus[0], &mut part, &whole, 1), "share memory"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    })
+    .unwrap();
+}
