@@ -11,6 +11,7 @@ mod cubin;
 mod family;
 mod host;
 mod ladder;
+mod linear;
 mod operands;
 mod partial_sums;
 mod resources;

@@ -1,5 +1,18 @@
 //! Row-wise linear layers: y = x·Wᵀ + b, optionally followed by ReLU. W is `[out, in]`.
 
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod plan;
+
+#[cfg(feature = "cuda")]
+pub use device::{
+    DeviceLinear, InputGradient, linear_backward_input, linear_backward_weights, linear_forward,
+};
+#[cfg(feature = "cuda")]
+pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};
 use rayon::prelude::*;
 
 use super::Scalar;

@@ -1,0 +1,216 @@
+// Products of bf16 matrices: 128 rows and 64 columns of results for each four warps, 64 of the inner dimension a step.
+#pragma once
+
+#include "tile.cuh"
+
+namespace gemm {
+
+// Rows of a block's results, columns of the results of four warps, and the inner dimension of a step.
+constexpr int ROWS = 128, COLUMNS = 64, STEP = 64;
+// A warp has 32 of the rows: two tiles of mma's 16, so that a fragment of the right operand is used twice.
+constexpr int WARP_ROWS = 32;
+
+// 32 rows and 64 columns of results: lane `lane` holds rows lane/4 and lane/4 + 8 of 16, columns 2·(lane%4) and the next of 8.
+using Results = float[2][8][4];
+
+// 64 neighbouring columns of a matrix in global memory, row-major but for the step to the latter 32.
+template <class T> struct Columns {
+    T *first;
+    size_t stride;
+    size_t half;
+
+    // Eight values: piece `piece` of the 64 columns.
+    __device__ __forceinline__ T *at(int row, int piece) const {
+        return first + row * stride + (piece >> 2) * half + (piece & 3) * 8;
+    }
+};
+
+// A matrix in panels of `width` columns, [columns / width, rows, width]: 32, or a multiple of 64.
+template <class T> struct Matrix {
+    T *data;
+    int rows;
+    int width;
+
+    // The 64 columns from `column` on, a multiple of 64, with `row` as their first row.
+    __device__ __forceinline__ Columns<T> columns(int row, int column) const {
+        const size_t panel = column / width, stride = width, panel_size = rows * stride;
+        return {data + panel * panel_size + row * stride + column % width, stride, width == 32 ? panel_size : 32};
+    }
+};
+
+// The operands' tiles of a step: 128 rows, or twice 64, and 64 rows for each four warps.
+struct Stage {
+    Tile<64> left, right;
+};
+
+constexpr int TILE_BYTES = Tile<64>::bytes(64);
+
+// Bytes of a stage for WARPS warps.
+constexpr __host__ __device__ int stage_bytes(int warps) { return (2 + warps / 4) * TILE_BYTES; }
+
+// Tile number `number` of 64 rows behind the beginning of another.
+__device__ __forceinline__ Tile<64> next(Tile<64> tile, int number) { return {tile.begin + number * TILE_BYTES}; }
+
+// The block's THREADS threads copy TILE_ROWS rows in the background; those from number `valid` on become zeros.
+template <int TILE_ROWS, int THREADS>
+__device__ __forceinline__ void load(Tile<64> to, Columns<const uint16_t> from, int valid) {
+    constexpr int AT_ONCE = THREADS / 8;
+    static_assert(TILE_ROWS % AT_ONCE == 0);
+    const int row = threadIdx.x / 8, piece = threadIdx.x % 8;
+    const uint16_t *source = from.at(row, piece);
+#pragma unroll
+    for (int i = 0; i < TILE_ROWS; i += AT_ONCE) {
+        const bool inside = row + i < valid;
+        ptx::cp_async_16(to.at(row + i, piece), inside ? source : from.first, inside ? 16 : 0);
+        source += AT_ONCE * from.stride;
+    }
+}
+
+// 16 × 16 of the left operand from row `row` and inner index `k` on. BY_K: the tile's rows are the inner dimension.
+template <bool BY_K>
+__device__ __forceinline__ void left_fragment(uint32_t (&fragment)[4], Tile<64> tile, int row, int k, int lane) {
+    if constexpr (BY_K) {
+        const int piece = row / 8 + (lane >> 3 & 1);
+        ptx::ldmatrix_x4_transposed(fragment, tile.at(k + (lane & 7) + (lane >> 4) * 8, piece));
+    } else {
+        ptx::ldmatrix_x4(fragment, tile.at(row + (lane & 15), k / 8 + (lane >> 4)));
+    }
+}
+
+// 16 × 16 of the right operand from inner index `k` and column `column` on: two fragments of 8 columns.
+template <bool BY_K>
+__device__ __forceinline__ void right_fragment(uint32_t (&fragment)[4], Tile<64> tile, int k, int column, int lane) {
+    if constexpr (BY_K) {
+        ptx::ldmatrix_x4_transposed(fragment, tile.at(k + (lane & 15), column / 8 + (lane >> 4)));
+    } else {
+        const int row = column + (lane & 7) + (lane >> 4) * 8;
+        ptx::ldmatrix_x4(fragment, tile.at(row, k / 8 + (lane >> 3 & 1)));
+    }
+}
+
+// results += left · right for a step; the warp's rows begin at `row` of the left tile.
+template <bool LEFT_BY_K, bool RIGHT_BY_K>
+__device__ __forceinline__ void multiply(Results &results, Tile<64> left, int row, Tile<64> right, int lane) {
+#pragma unroll
+    for (int k = 0; k < STEP; k += 16) {
+        uint32_t a[2][4];
+#pragma unroll
+        for (int m = 0; m < 2; ++m) left_fragment<LEFT_BY_K>(a[m], left, row + m * 16, k, lane);
+#pragma unroll
+        for (int d = 0; d < 8; d += 2) {
+            uint32_t b[4];
+            right_fragment<RIGHT_BY_K>(b, right, k, d * 8, lane);
+#pragma unroll
+            for (int m = 0; m < 2; ++m) {
+                ptx::mma_m16n8k16_bf16(results[m][d], a[m], b[0], b[1]);
+                ptx::mma_m16n8k16_bf16(results[m][d + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Each thread's results begin with 0.
+__device__ __forceinline__ void clear(Results &results) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int d = 0; d < 8; ++d) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) results[m][d][e] = 0.0f;
+        }
+    }
+}
+
+// Goes through the steps with two stages: `fill(step, stage)` copies a step's tiles, or makes them, while
+// `product(stage)` works on those of the step before. Afterwards the stages are free.
+template <int WARPS, class Fill, class Product>
+__device__ __forceinline__ void for_steps(int steps, const Fill &fill, const Product &product) {
+    const auto stage = [](int step) {
+        const ptx::Shared begin = ptx::shared_base() + step % 2 * stage_bytes(WARPS);
+        return Stage{{begin}, {begin + 2 * TILE_BYTES}};
+    };
+    fill(0, stage(0));
+    ptx::cp_async_commit();
+    for (int step = 0; step < steps; ++step) {
+        ptx::cp_async_wait<0>();
+        // All copies of this step have landed, and all threads are done with the step that is replaced.
+        ptx::barrier();
+        if (step + 1 < steps) fill(step + 1, stage(step + 1));
+        ptx::cp_async_commit();
+        product(stage(step));
+    }
+    ptx::barrier();
+}
+
+// Calls `each(value, low, high)` for the pairs of neighbouring results: `d` the fragment's number among columns, and
+// `row` counted from the warp's first.
+template <class Each> __device__ __forceinline__ void for_pairs(Results &results, int lane, const Each &each) {
+#pragma unroll
+    for (int d = 0; d < 8; ++d) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int row = m * 16 + half * 8 + (lane >> 2);
+                each(row, d, results[m][d][2 * half], results[m][d][2 * half + 1]);
+            }
+        }
+    }
+}
+
+// results = activation(results + bias), given the bias of the first column.
+__device__ __forceinline__ void add_bias(Results &results, const float *bias, bool relu, int lane) {
+    float2 pairs[8];
+#pragma unroll
+    for (int d = 0; d < 8; ++d) {
+        pairs[d] = ptx::load_constant(reinterpret_cast<const float2 *>(bias + d * 8 + 2 * (lane & 3)));
+    }
+    for_pairs(results, lane, [&](int, int d, float &low, float &high) {
+        low += pairs[d].x;
+        high += pairs[d].y;
+        // A NaN stays one.
+        low = relu && low < 0.0f ? 0.0f : low;
+        high = relu && high < 0.0f ? 0.0f : high;
+    });
+}
+
+// Stores results as bf16: the rows from `row` on, up to number `valid`, by way of the warp's own rows of `tile`.
+__device__ __forceinline__ void store_bf16(Results &results, Tile<64> tile, Columns<uint16_t> to, int row, int valid,
+                                           int lane) {
+    for_pairs(results, lane, [&](int of_warp, int d, float low, float high) {
+        ptx::store_shared(tile.at(row + of_warp, d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
+    });
+    ptx::sync_warp();
+#pragma unroll
+    for (int i = 0; i < WARP_ROWS * 8 / 32; ++i) {
+        const int at = row + i * 4 + lane / 8, piece = lane % 8;
+        if (at < valid) {
+            ptx::store_global(reinterpret_cast<uint4 *>(to.at(at, piece)), ptx::load_shared<uint4>(tile.at(at, piece)));
+        }
+    }
+}
+
+// Stores results as f32 to rows of `stride` values. Neighbouring lanes swap a pair of two fragments, so that each has
+// four columns of one.
+__device__ __forceinline__ void store_f32(const Results &results, float *to, size_t stride, int lane) {
+    const bool odd = lane & 1;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = m * 16 + half * 8 + (lane >> 2);
+#pragma unroll
+            for (int d = 0; d < 8; d += 2) {
+                const float near[2] = {results[m][d][2 * half], results[m][d][2 * half + 1]};
+                const float far[2] = {results[m][d + 1][2 * half], results[m][d + 1][2 * half + 1]};
+                const float x = ptx::shuffle_xor(odd ? near[0] : far[0], 1);
+                const float y = ptx::shuffle_xor(odd ? near[1] : far[1], 1);
+                const float4 four = odd ? make_float4(x, y, far[0], far[1]) : make_float4(near[0], near[1], x, y);
+                const int column = (d + odd) * 8 + 2 * (lane & 2);
+                ptx::store_global(reinterpret_cast<float4 *>(to + row * stride + column), four);
+            }
+        }
+    }
+}
+
+} // namespace gemm

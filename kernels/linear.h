@@ -1,0 +1,95 @@
+/* Linear layers (family `linear`): what nvcc, g++ (emulator) and bindgen share. */
+#ifndef SETRANK_LINEAR_H
+#define SETRANK_LINEAR_H
+#include <stdint.h>
+
+enum {
+    /** Rows of a block's results. */
+    LINEAR_ROWS = 128,
+    /** Columns of a block's results. */
+    LINEAR_COLUMNS = 64,
+    /** Threads of a block: a warp for each 32 rows. */
+    LINEAR_THREADS = 128,
+    /** Bytes of shared memory of a block: two stages of both operands. */
+    LINEAR_SHARED_BYTES = 49152,
+};
+
+/** How the gradient of a layer's input is finished. */
+enum {
+    LINEAR_PLAIN = 0,
+    /** `other` is added. */
+    LINEAR_ADDED = 1,
+    /** 0 where `other` is not above 0. */
+    LINEAR_MASKED = 2,
+};
+
+/** Arguments of `linear_forward`. */
+typedef struct LinearForward {
+    /** [rows, inputs] bf16 */
+    const uint16_t *x;
+    /** [outputs, inputs] bf16 */
+    const uint16_t *weight;
+    /** [outputs] f32 */
+    const float *bias;
+    /** [outputs / width, rows, width] bf16 */
+    uint16_t *y;
+    int32_t rows;
+    /** A multiple of 64. */
+    int32_t inputs;
+    /** A multiple of 64. */
+    int32_t outputs;
+    /** 32, 64 or outputs. */
+    int32_t width;
+    /** Whether a ReLU follows. */
+    int32_t relu;
+    /** Fills the struct. */
+    int32_t unused;
+} LinearForward;
+
+/** Arguments of `linear_backward_input`. */
+typedef struct LinearBackwardInput {
+    /** [outputs / width, rows, width] bf16 */
+    const uint16_t *dy;
+    /** [outputs, inputs] bf16 */
+    const uint16_t *weight;
+    /** [rows, inputs] bf16: what `finish` needs. */
+    const uint16_t *other;
+    /** [rows, inputs] bf16 */
+    uint16_t *dx;
+    int32_t rows;
+    /** A multiple of 64. */
+    int32_t inputs;
+    /** A multiple of 64. */
+    int32_t outputs;
+    /** 32, 64 or outputs. */
+    int32_t width;
+    /** LINEAR_PLAIN, LINEAR_ADDED or LINEAR_MASKED. */
+    int32_t finish;
+    /** Fills the struct. */
+    int32_t unused;
+} LinearBackwardInput;
+
+/** Arguments of `linear_backward_weights`. */
+typedef struct LinearBackwardWeights {
+    /** [outputs / width, rows, width] bf16 */
+    const uint16_t *dy;
+    /** [rows, inputs] bf16 */
+    const uint16_t *x;
+    /** [parts, outputs, inputs] f32 */
+    float *d_weight;
+    /** [parts, outputs] f32 */
+    float *d_bias;
+    int32_t rows;
+    /** A multiple of 64. */
+    int32_t inputs;
+    /** A multiple of 64. */
+    int32_t outputs;
+    /** 32, 64 or outputs. */
+    int32_t width;
+    /** Rows of a part, a multiple of 64. */
+    int32_t rows_of_part;
+    /** Fills the struct. */
+    int32_t unused;
+} LinearBackwardWeights;
+
+#endif

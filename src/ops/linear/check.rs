@@ -1,0 +1,304 @@
+//! Problems of linear layers on a GPU, their exact answers, and what a kernel's answers are held against.
+
+use std::sync::OnceLock;
+
+use half::bf16;
+
+use super::{
+    Activation, DeviceLinear, InputFinish, InputGradient, Layout, LinearPlan, LinearShape, WeightGradients,
+    WeightJob, Weights, backward_input, backward_weights, forward, linear_backward_input,
+    linear_backward_weights, linear_forward, relu_backward,
+};
+use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::gemm::{Aligned, Write};
+use crate::ops::scratch::PerThread;
+use crate::rng::{Rng, Stream};
+
+/// Which of a layer's products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// y
+    Forward(Activation),
+    /// dx
+    Input(InputFinish),
+    /// dW and db
+    Weights,
+}
+
+/// A product of a linear layer, of bf16 operands.
+#[derive(Debug)]
+pub struct Problem {
+    /// Sizes.
+    pub shape: LinearShape,
+    /// How y and dy stand.
+    pub layout: Layout,
+    /// What is computed.
+    pub product: Product,
+    /// `[rows, in]`
+    pub x: Vec<bf16>,
+    /// `[out, in]`
+    pub weight: Vec<bf16>,
+    /// `[out]`
+    pub bias: Vec<f32>,
+    /// `[rows, out]`, whatever the layout.
+    pub dy: Vec<bf16>,
+    /// `[rows, in]`: what is added to dx, or masks it.
+    pub other: Vec<bf16>,
+    known: OnceLock<Known>,
+}
+
+/// Results, one after the other, each row-major: y, dx, or dW and db.
+pub type Answer = Vec<Vec<f64>>;
+
+/// What answers are held against.
+#[derive(Debug)]
+struct Known {
+    exact: Answer,
+    plain: [Answer; 3],
+}
+
+/// The numbers below `len` in the three orders of plain sums.
+pub(in crate::ops) fn orders(len: usize) -> [Vec<usize>; 3] {
+    [(0..len).collect(), (0..len).rev().collect(), (0..len).step_by(2).chain((1..len).step_by(2)).collect()]
+}
+
+/// Values as f64.
+pub(in crate::ops) fn wide(values: &[bf16]) -> Vec<f64> {
+    values.iter().map(|value| value.to_f64()).collect()
+}
+
+/// `[n, m]` of values `[m, n]`.
+fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
+    (0..n).flat_map(|column| values.iter().skip(column).step_by(n).copied()).collect()
+}
+
+/// a `[m, k]` · b `[n, k]`ᵀ in f32, summed in an order of the k.
+pub(in crate::ops) fn plain_product(a: &[f32], b: &[f32], order: &[usize]) -> Vec<f32> {
+    let ordered = |values: &[f32]| -> Vec<f32> {
+        values.chunks(order.len()).flat_map(|row| order.iter().map(|&at| row[at])).collect()
+    };
+    let (a, b) = (ordered(a), ordered(b));
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b);
+    let rows = a.chunks(order.len());
+    rows.flat_map(|a| b.chunks(order.len()).map(move |b| dot(a, b))).collect()
+}
+
+impl Problem {
+    /// Normally distributed numbers, the weights so that results are of about that size too.
+    pub fn random(shape: LinearShape, layout: Layout, product: Product, seed: u64) -> Self {
+        let LinearShape { rows, inputs, outputs } = shape;
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
+            (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
+        };
+        Problem {
+            shape,
+            layout,
+            product,
+            x: normal(rows * inputs, 1.0),
+            weight: normal(outputs * inputs, 1.0 / (inputs as f64).sqrt()),
+            bias: normal(outputs, 1.0).into_iter().map(bf16::to_f32).collect(),
+            dy: normal(rows * outputs, 1.0),
+            other: normal(rows * inputs, 1.0),
+            known: OnceLock::new(),
+        }
+    }
+
+    /// The launch's plan.
+    pub fn plan(&self) -> Result<LinearPlan, DeviceError> {
+        LinearPlan::new(self.shape, self.layout)
+    }
+
+    /// Values `[rows, out]` as the layout has them.
+    pub fn laid_out<T: Copy>(&self, values: &[T]) -> Vec<T> {
+        let LinearShape { rows, outputs, .. } = self.shape;
+        let Layout::Heads { width } = self.layout else { return values.to_vec() };
+        let heads = (0..outputs)
+            .step_by(width)
+            .flat_map(|first| (0..rows).flat_map(move |row| &values[row * outputs + first..][..width]));
+        heads.copied().collect()
+    }
+
+    /// Names of the results.
+    fn names(&self) -> &'static [&'static str] {
+        match self.product {
+            Product::Forward(_) => &["y"],
+            Product::Input(_) => &["dx"],
+            Product::Weights => &["dW", "db"],
+        }
+    }
+
+    /// The answer in f64, by the CPU's own layer.
+    fn exact(&self) -> Answer {
+        let LinearShape { rows, inputs, outputs } = self.shape;
+        let [x, weight, dy, other] =
+            [&self.x, &self.weight, &self.dy, &self.other].map(|values| wide(values));
+        let bias: Vec<f64> = self.bias.iter().copied().map(f64::from).collect();
+        let layer = Weights { weight: &weight, bias: &bias };
+        let mut buffer = Aligned::default();
+        match self.product {
+            Product::Forward(activation) => {
+                let mut y = vec![0.0; rows * outputs];
+                forward(&mut y, &x, layer, activation, &mut buffer);
+                vec![self.laid_out(&y)]
+            }
+            Product::Input(finish) => {
+                let mut dx = vec![0.0; rows * inputs];
+                backward_input(&mut dx, Write::Set, &dy, layer, &mut buffer);
+                match finish {
+                    InputFinish::Plain => {}
+                    InputFinish::Added => dx.iter_mut().zip(&other).for_each(|(dx, other)| *dx += other),
+                    InputFinish::Masked => relu_backward(&mut dx, &other),
+                }
+                vec![dx]
+            }
+            Product::Weights => {
+                let (mut d_weight, mut d_bias) = (vec![0.0; outputs * inputs], vec![0.0; outputs]);
+                let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
+                let mut threads = PerThread::default();
+                threads.prepare();
+                backward_weights([WeightJob { gradients, dy: &dy, x: &x }], &threads);
+                vec![d_weight, d_bias]
+            }
+        }
+    }
+
+    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
+    fn plain(&self, order: usize) -> Answer {
+        let LinearShape { rows, inputs, outputs } = self.shape;
+        let [x, weight, dy, other] = [&self.x, &self.weight, &self.dy, &self.other]
+            .map(|values| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>());
+        let order = |len| orders(len)[order].clone();
+        let rounded = |values: &[f32]| values.iter().map(|&value| bf16::from_f32(value).to_f64()).collect();
+        match self.product {
+            Product::Forward(activation) => {
+                let mut y = plain_product(&x, &weight, &order(inputs));
+                for y in y.chunks_mut(outputs) {
+                    y.iter_mut().zip(&self.bias).for_each(|(y, bias)| *y += bias);
+                }
+                if activation == Activation::Relu {
+                    y.iter_mut().for_each(|y| *y = y.max(0.0));
+                }
+                vec![rounded(&self.laid_out(&y))]
+            }
+            Product::Input(finish) => {
+                let mut dx = plain_product(&dy, &transposed(&weight, inputs), &order(outputs));
+                for (dx, &other) in dx.iter_mut().zip(&other) {
+                    match finish {
+                        InputFinish::Plain => {}
+                        InputFinish::Added => *dx += other,
+                        InputFinish::Masked => *dx = if other > 0.0 { *dx } else { 0.0 },
+                    }
+                }
+                vec![rounded(&dx)]
+            }
+            Product::Weights => {
+                let (dy, x) = (transposed(&dy, outputs), transposed(&x, inputs));
+                let order = order(rows);
+                [plain_product(&dy, &x, &order), plain_product(&dy, &vec![1.0; rows], &order)]
+                    .map(|values| values.into_iter().map(f64::from).collect())
+                    .into()
+            }
+        }
+    }
+
+    /// How far a kernel's answer is off, by the result's name. Gradients of parameters are those alone, without what they
+    /// are added to.
+    pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
+        let known = self
+            .known
+            .get_or_init(|| Known { exact: self.exact(), plain: [0, 1, 2].map(|order| self.plain(order)) });
+        let round = |value| match self.product {
+            Product::Weights => f64::from(value as f32),
+            _ => bf16::from_f64(value).to_f64(),
+        };
+        let of = |at: usize| {
+            let plain = known.plain.each_ref().map(|plain| &plain[at][..]);
+            deviation(&kernel[at], &plain, &known.exact[at], round)
+        };
+        self.names().iter().enumerate().map(|(at, &name)| (name, of(at))).collect()
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let LinearShape { rows, inputs, outputs } = self.shape;
+        let weight = uploaded(gpu, &self.weight)?;
+        let answer = match self.product {
+            Product::Forward(activation) => {
+                let (x, bias) = (uploaded(gpu, &self.x)?, uploaded(gpu, &self.bias)?);
+                let layer = DeviceLinear { weight: &weight, bias: &bias };
+                let mut y = taken(gpu, rows * outputs)?;
+                linear_forward(gpu, &mut y, self.layout, &x, layer, activation, self.shape)?;
+                y
+            }
+            Product::Input(finish) => {
+                let dy = uploaded(gpu, &self.laid_out(&self.dy))?;
+                let other = uploaded(gpu, &self.other)?;
+                let finish = match finish {
+                    InputFinish::Plain => InputGradient::Plain,
+                    InputFinish::Added => InputGradient::Added(&other),
+                    InputFinish::Masked => InputGradient::Masked(&other),
+                };
+                let mut dx = taken(gpu, rows * inputs)?;
+                linear_backward_input(gpu, &mut dx, &dy, self.layout, &weight, finish, self.shape)?;
+                dx
+            }
+            Product::Weights => {
+                let (dy, x) = (uploaded(gpu, &self.laid_out(&self.dy))?, uploaded(gpu, &self.x)?);
+                let mut d_weight = uploaded(gpu, &vec![0.0f32; outputs * inputs])?;
+                let mut d_bias = uploaded(gpu, &vec![0.0f32; outputs])?;
+                let mut scratch = taken(gpu, self.shape.scratch_len(gpu.limits()))?;
+                let (layout, shape) = (self.layout, self.shape);
+                linear_backward_weights(
+                    gpu,
+                    &mut d_weight,
+                    &mut d_bias,
+                    &dy,
+                    layout,
+                    &x,
+                    &mut scratch,
+                    shape,
+                )?;
+                let values = [gpu.download(&d_weight)?, gpu.download(&d_bias)?];
+                return Ok(values.map(|values| values.into_iter().map(f64::from).collect()).into());
+            }
+        };
+        Ok(vec![wide(&gpu.download(&answer)?)])
+    }
+}
+
+/// All products: with and without what may follow them, and for each layout.
+pub const PRODUCTS: [(Product, Layout); 8] = [
+    (Product::Forward(Activation::Identity), Layout::Heads { width: 32 }),
+    (Product::Forward(Activation::Relu), Layout::Rows),
+    (Product::Forward(Activation::Relu), Layout::Heads { width: 64 }),
+    (Product::Input(InputFinish::Plain), Layout::Rows),
+    (Product::Input(InputFinish::Added), Layout::Heads { width: 32 }),
+    (Product::Input(InputFinish::Masked), Layout::Heads { width: 64 }),
+    (Product::Weights, Layout::Rows),
+    (Product::Weights, Layout::Heads { width: 32 }),
+];
+
+/// More than a block's rows; and for the parameters more than a part's, and half a block of outputs left over.
+pub fn shape(product: Product) -> LinearShape {
+    match product {
+        Product::Weights => LinearShape { rows: 261, inputs: 64, outputs: 192 },
+        _ => LinearShape { rows: 133, inputs: 128, outputs: 128 },
+    }
+}
+
+/// Runs linear layers on the device and holds them against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for (product, layout) in PRODUCTS {
+        let problem = Problem::random(shape(product), layout, product, 1);
+        for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
+            checked.push(Checked {
+                what: format!("linear layer, {product:?}, {layout:?}: {result}"),
+                deviation,
+            });
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,293 @@
+//! How linear layers are launched on a GPU.
+
+use super::Activation;
+use crate::device::abi::{
+    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_MASKED, LINEAR_PLAIN, LINEAR_ROWS, LINEAR_SHARED_BYTES,
+    LINEAR_THREADS, LinearBackwardInput, LinearBackwardWeights, LinearForward,
+};
+use crate::device::{DeviceError, Limits, Plan};
+
+/// Sizes of a layer and its batch. On a GPU both widths are multiples of 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearShape {
+    /// N
+    pub rows: usize,
+    /// Width of x.
+    pub inputs: usize,
+    /// Width of y.
+    pub outputs: usize,
+}
+
+impl LinearShape {
+    /// Values of scratch that the gradients of the parameters need; the same for all cards, as the bits are.
+    pub fn scratch_len(&self, _limits: &Limits) -> usize {
+        self.parts().count * (self.outputs * self.inputs + self.outputs)
+    }
+
+    /// How the rows are cut for the gradients of the parameters.
+    pub(super) fn parts(&self) -> Parts {
+        Parts::new(self.rows, blocks(self.inputs, LINEAR_COLUMNS) * blocks(self.outputs, LINEAR_ROWS))
+    }
+}
+
+/// How the columns of y and dy stand in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// `[rows, outputs]`
+    Rows,
+    /// `[outputs / width, rows, width]`: as attention reads them.
+    Heads {
+        /// 32 or 64.
+        width: usize,
+    },
+}
+
+/// What follows the gradient of a layer's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Nothing.
+    Plain,
+    /// Another gradient is added.
+    Added,
+    /// It is 0 where another matrix is not above 0.
+    Masked,
+}
+
+/// Runs of rows that are summed apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) struct Parts {
+    /// Runs.
+    pub count: usize,
+    /// Rows of each but the last, which may have less: a multiple of 64.
+    pub rows: usize,
+}
+
+impl Parts {
+    /// Rows that are worth a part.
+    const LEAST_ROWS: usize = 256;
+    /// Blocks that keep a card busy; more parts would only add traffic.
+    const ENOUGH_BLOCKS: usize = 512;
+
+    /// Parts of `rows` rows, where each takes `blocks` blocks: a pure function of the shape, so that the bits are the
+    /// same on every card.
+    pub fn new(rows: usize, blocks: usize) -> Self {
+        let count = (Self::ENOUGH_BLOCKS / blocks.max(1)).max(1).min(rows.div_ceil(Self::LEAST_ROWS));
+        let of_part = rows.div_ceil(count.max(1)).next_multiple_of(64);
+        Parts { count: rows.div_ceil(of_part.max(1)), rows: of_part }
+    }
+}
+
+/// Documents of a batch: kernels count them in 32 bits, and round up to whole tiles and parts.
+const MAX_ROWS: usize = 1 << 30;
+
+/// The widest layer.
+const MAX_WIDTH: usize = 4096;
+
+/// Refuses widths that kernels do not take.
+pub(in crate::ops) fn refuse_width(launch: &str, name: &str, width: usize) -> Result<(), DeviceError> {
+    if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(64) {
+        return Err(DeviceError::Shapes(format!(
+            "{launch} on a GPU: {name} are a multiple of 64 up to {MAX_WIDTH}, not {width}"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses more rows than kernels count.
+pub(in crate::ops) fn refuse_rows(launch: &str, rows: usize) -> Result<(), DeviceError> {
+    if rows > MAX_ROWS {
+        return Err(DeviceError::Shapes(format!("{launch} on a GPU: at most {MAX_ROWS} rows, not {rows}")));
+    }
+    Ok(())
+}
+
+/// Blocks that `size` values take.
+fn blocks(size: usize, of_block: u32) -> usize {
+    size.div_ceil(of_block as usize)
+}
+
+/// A layer's plan: a pure function of its sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearPlan {
+    shape: LinearShape,
+    /// Columns of y that stand together.
+    width: usize,
+}
+
+impl LinearPlan {
+    /// The plan for a layer whose output stands in memory as `layout` says.
+    ///
+    /// Refuses widths that are no multiple of 64 or exceed 4096, more than 2³⁰ rows, and heads that are not 32 or 64 wide.
+    pub fn new(shape: LinearShape, layout: Layout) -> Result<Self, DeviceError> {
+        let launch = "a linear layer";
+        refuse_rows(launch, shape.rows)?;
+        refuse_width(launch, "inputs", shape.inputs)?;
+        refuse_width(launch, "outputs", shape.outputs)?;
+        let width = match layout {
+            Layout::Rows => shape.outputs,
+            Layout::Heads { width: width @ (32 | 64) } => width,
+            Layout::Heads { width } => {
+                return Err(DeviceError::Shapes(format!(
+                    "{launch} on a GPU: a head is 32 or 64 wide, not {width}"
+                )));
+            }
+        };
+        Ok(LinearPlan { shape, width })
+    }
+
+    /// Parts that the gradients of the parameters are summed in.
+    pub fn parts(&self) -> usize {
+        self.shape.parts().count
+    }
+
+    /// The launch of `linear_forward`; `None` where there is nothing to do.
+    pub fn forward(&self) -> Option<Plan> {
+        self.by_rows("linear_forward", self.shape.outputs)
+    }
+
+    /// The launch of `linear_backward_input`; `None` where there is nothing to do.
+    pub fn backward_input(&self) -> Option<Plan> {
+        self.by_rows("linear_backward_input", self.shape.inputs)
+    }
+
+    /// The launch of `linear_backward_weights`; `None` where there is nothing to do.
+    pub fn backward_weights(&self) -> Option<Plan> {
+        let tiles = blocks(self.shape.inputs, LINEAR_COLUMNS) * blocks(self.shape.outputs, LINEAR_ROWS);
+        self.plan("linear_backward_weights", [tiles as u32, self.parts() as u32, 1])
+    }
+
+    fn by_rows(&self, kernel: &'static str, columns: usize) -> Option<Plan> {
+        let tiles = blocks(columns, LINEAR_COLUMNS) * blocks(self.shape.rows, LINEAR_ROWS);
+        self.plan(kernel, [tiles as u32, 1, 1])
+    }
+
+    fn plan(&self, kernel: &'static str, grid: [u32; 3]) -> Option<Plan> {
+        (self.shape.rows > 0).then_some(Plan {
+            family: "linear",
+            kernel,
+            grid,
+            block: LINEAR_THREADS,
+            shared_bytes: LINEAR_SHARED_BYTES,
+        })
+    }
+
+    /// The parameter of `linear_forward` but for its pointers, which are null.
+    pub fn forward_numbers(&self, activation: Activation) -> LinearForward {
+        LinearForward {
+            x: std::ptr::null(),
+            weight: std::ptr::null(),
+            bias: std::ptr::null(),
+            y: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            inputs: self.shape.inputs as i32,
+            outputs: self.shape.outputs as i32,
+            width: self.width as i32,
+            relu: i32::from(activation == Activation::Relu),
+            unused: 0,
+        }
+    }
+
+    /// The parameter of `linear_backward_input` but for its pointers, which are null.
+    pub fn backward_input_numbers(&self, finish: Finish) -> LinearBackwardInput {
+        let finish = match finish {
+            Finish::Plain => LINEAR_PLAIN,
+            Finish::Added => LINEAR_ADDED,
+            Finish::Masked => LINEAR_MASKED,
+        };
+        LinearBackwardInput {
+            dy: std::ptr::null(),
+            weight: std::ptr::null(),
+            other: std::ptr::null(),
+            dx: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            inputs: self.shape.inputs as i32,
+            outputs: self.shape.outputs as i32,
+            width: self.width as i32,
+            finish: finish as i32,
+            unused: 0,
+        }
+    }
+
+    /// The parameter of `linear_backward_weights` but for its pointers, which are null.
+    pub fn backward_weights_numbers(&self) -> LinearBackwardWeights {
+        LinearBackwardWeights {
+            dy: std::ptr::null(),
+            x: std::ptr::null(),
+            d_weight: std::ptr::null_mut(),
+            d_bias: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            inputs: self.shape.inputs as i32,
+            outputs: self.shape.outputs as i32,
+            width: self.width as i32,
+            rows_of_part: self.shape.parts().rows as i32,
+            unused: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rows: usize, inputs: usize, outputs: usize) -> LinearPlan {
+        LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap()
+    }
+
+    #[test]
+    fn blocks_cover_the_results() {
+        for (rows, inputs, outputs, forward, input, weights) in [
+            (1, 64, 64, 1, 1, [1, 1]),
+            (129, 64, 192, 6, 2, [2, 1]),
+            (1280, 256, 1024, 160, 40, [32, 5]),
+            (1 << 30, 4096, 4096, 1 << 29, 1 << 29, [2048, 1]),
+        ] {
+            let plan = plan(rows, inputs, outputs);
+            let launches =
+                [plan.forward(), plan.backward_input(), plan.backward_weights()].map(Option::unwrap);
+            assert_eq!(
+                launches.map(|launch| launch.grid),
+                [[forward, 1, 1], [input, 1, 1], [weights[0], weights[1], 1]]
+            );
+            for card in [Limits::SM_89, Limits::SM_80, Limits::SM_90] {
+                launches.iter().for_each(|launch| launch.check(&card).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn parts_cover_the_rows() {
+        for rows in [1, 64, 255, 256, 257, 300, 1280, 16_896, 1 << 30] {
+            for blocks in [1, 8, 100, 600] {
+                let parts = Parts::new(rows, blocks);
+                assert!(parts.rows.is_multiple_of(64) && parts.count * blocks <= 512.max(blocks));
+                assert!((parts.count - 1) * parts.rows < rows && parts.count * parts.rows >= rows);
+                assert!(parts.count == 1 || parts.rows >= 128, "{rows} rows: {parts:?}");
+            }
+        }
+        assert_eq!(Parts::new(0, 8).count, 0);
+        let shape = LinearShape { rows: 300, inputs: 64, outputs: 128 };
+        assert_eq!(shape.scratch_len(&Limits::SM_90), 2 * (64 * 128 + 128));
+    }
+
+    #[test]
+    fn nothing_to_do() {
+        let plan = plan(0, 64, 64);
+        assert_eq!([plan.forward(), plan.backward_input(), plan.backward_weights()], [None; 3]);
+        assert_eq!(LinearShape { rows: 0, inputs: 64, outputs: 64 }.scratch_len(&Limits::SM_90), 0);
+    }
+
+    #[test]
+    fn bad_shapes() {
+        for (rows, inputs, outputs, layout, part) in [
+            (1, 65, 64, Layout::Rows, "inputs are a multiple of 64 up to 4096, not 65"),
+            (1, 64, 0, Layout::Rows, "outputs are a multiple of 64 up to 4096, not 0"),
+            (1, 64, 4160, Layout::Rows, "not 4160"),
+            ((1 << 30) + 1, 64, 64, Layout::Rows, "at most 1073741824 rows"),
+            (1, 64, 64, Layout::Heads { width: 48 }, "a head is 32 or 64 wide, not 48"),
+        ] {
+            let error =
+                LinearPlan::new(LinearShape { rows, inputs, outputs }, layout).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Linear layers: forward, and the gradients of input and parameters.
+
+use std::mem::offset_of;
+
+use half::bf16;
+use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward};
+use setrank::device::check::Deviation;
+use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::linear::check::{Answer, PRODUCTS, Problem, Product, shape};
+use setrank::ops::linear::{
+    Activation, DeviceLinear, InputFinish, InputGradient, Layout, LinearShape, linear_backward_input,
+    linear_backward_weights, linear_forward,
+};
+use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::launch::Launch;
+
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::ladder::ladder;
+
+ladder!(FAMILY);
+
+pub const FAMILY: Family =
+    Family { name: "linear", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
+
+impl family::Problem for Problem {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        let plan = self.plan().unwrap();
+        let LinearShape { rows, inputs, outputs } = self.shape;
+        let dy = given(&self.laid_out(&self.dy));
+        match self.product {
+            Product::Forward(activation) => {
+                let buffers = vec![
+                    (offset_of!(LinearForward, x), "x", given(&self.x)),
+                    (offset_of!(LinearForward, weight), "weight", given(&self.weight)),
+                    (offset_of!(LinearForward, bias), "bias", given(&self.bias)),
+                    (offset_of!(LinearForward, y), "y", poisoned::<bf16>(rows * outputs)),
+                ];
+                family::launch(plan.forward().unwrap(), &plan.forward_numbers(activation), buffers)
+            }
+            Product::Input(finish) => {
+                let buffers = vec![
+                    (offset_of!(LinearBackwardInput, dy), "dy", dy),
+                    (offset_of!(LinearBackwardInput, weight), "weight", given(&self.weight)),
+                    (offset_of!(LinearBackwardInput, other), "other", given(&self.other)),
+                    (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(rows * inputs)),
+                ];
+                let numbers = plan.backward_input_numbers(finish);
+                family::launch(plan.backward_input().unwrap(), &numbers, buffers)
+            }
+            Product::Weights => {
+                let weights = poisoned::<f32>(plan.parts() * outputs * inputs);
+                let buffers = vec![
+                    (offset_of!(LinearBackwardWeights, dy), "dy", dy),
+                    (offset_of!(LinearBackwardWeights, x), "x", given(&self.x)),
+                    (offset_of!(LinearBackwardWeights, d_weight), "d_weight", weights),
+                    (
+                        offset_of!(LinearBackwardWeights, d_bias),
+                        "d_bias",
+                        poisoned::<f32>(plan.parts() * outputs),
+                    ),
+                ];
+                let numbers = plan.backward_weights_numbers();
+                family::launch(plan.backward_weights().unwrap(), &numbers, buffers)
+            }
+        }
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let LinearShape { inputs, outputs, .. } = self.shape;
+        let rounded = |name| family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect();
+        let answer: Answer = match self.product {
+            Product::Forward(_) => vec![rounded("y")],
+            Product::Input(_) => vec![rounded("dx")],
+            Product::Weights => vec![
+                sum_of_parts(launch, "d_weight", outputs * inputs),
+                sum_of_parts(launch, "d_bias", outputs),
+            ],
+        };
+        self.deviations(&answer)
+    }
+}
+
+/// Σ of the parts of `len` values that a launch left.
+pub fn sum_of_parts(launch: &Launch, name: &str, len: usize) -> Vec<f64> {
+    let parts = family::result::<f32>(launch, name);
+    (0..len).map(|at| parts[at..].iter().step_by(len).map(|&part| f64::from(part)).sum()).collect()
+}
+
+const BUGS: [Bug; 12] = [
+    Bug {
+        what: "a missing barrier",
+        file: "gemm.cuh",
+        right: "        ptx::barrier();\n        if (step + 1",
+        wrong: "        if (step + 1",
+        kernels: "",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "a wait for too few copies",
+        file: "gemm.cuh",
+        right: "ptx::cp_async_wait<0>();",
+        wrong: "ptx::cp_async_wait<1>();",
+        kernels: "",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "one stage for all steps",
+        file: "gemm.cuh",
+        right: "step % 2 * stage_bytes",
+        wrong: "step % 1 * stage_bytes",
+        kernels: "",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "loads behind the rows",
+        file: "gemm.cuh",
+        right: "const bool inside = row + i < valid;",
+        wrong: "const bool inside = valid > 0;",
+        kernels: "",
+        found_by: &["of `x` of", "of `dy` of"],
+    },
+    Bug {
+        what: "rows that are written behind the last",
+        file: "gemm.cuh",
+        right: "if (at < valid) {",
+        wrong: "if (valid > 0) {",
+        kernels: "linear_forward",
+        found_by: &["store_global of 16 bytes at byte"],
+    },
+    Bug {
+        what: "rows of the gradient that are written behind the last",
+        file: "gemm.cuh",
+        right: "if (at < valid) {",
+        wrong: "if (valid > 0) {",
+        kernels: "linear_backward_input",
+        found_by: &["store_global of 16 bytes at byte"],
+    },
+    Bug {
+        what: "a bias of other columns",
+        file: "linear.cu",
+        right: "p.bias + column",
+        wrong: "p.bias",
+        kernels: "linear_forward",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a weight that is not transposed",
+        file: "linear.cu",
+        right: "multiply<false, true>",
+        wrong: "multiply<false, false>",
+        kernels: "linear_backward_input",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "what finishes a gradient read before it is there",
+        file: "linear.cu",
+        right: "        ptx::cp_async_wait<0>();\n        ptx::barrier();\n",
+        wrong: "        ptx::barrier();\n",
+        kernels: "linear_backward_input",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "a gradient of the wrong panel",
+        file: "gemm.cuh",
+        right: "data + panel * panel_size",
+        wrong: "data + panel * stride",
+        kernels: "linear_backward_input",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows of the next part",
+        file: "linear.cu",
+        right: "end = min(p.rows, first + p.rows_of_part)",
+        wrong: "end = p.rows",
+        kernels: "linear_backward_weights",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "pairs that are not swapped",
+        file: "gemm.cuh",
+        right: "ptx::shuffle_xor(odd ? near[0] : far[0], 1)",
+        wrong: "ptx::shuffle_xor(odd ? near[0] : far[0], 2)",
+        kernels: "linear_backward_weights",
+        found_by: &[WRONG_RESULTS],
+    },
+];
+
+const WRONG_LAUNCHES: [WrongLaunch; 5] = [
+    WrongLaunch {
+        what: "too little shared memory",
+        change: |launch| launch.shared_bytes -= 16,
+        kernels: "",
+        found_by: &["bytes of shared memory"],
+    },
+    WrongLaunch {
+        what: "a block too few",
+        change: |launch| launch.grid[0] -= 1,
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    WrongLaunch {
+        what: "a part too few",
+        change: |launch| launch.grid[1] -= 1,
+        kernels: "linear_backward_weights",
+        found_by: &[WRONG_RESULTS],
+    },
+    WrongLaunch {
+        what: "a block too many",
+        change: |launch| launch.grid[0] += 1,
+        kernels: "linear_backward_weights",
+        found_by: &["of `dy` of"],
+    },
+    WrongLaunch {
+        what: "a buffer that is too short",
+        change: |launch| launch.buffers[0].bytes.truncate(4096),
+        kernels: "",
+        found_by: &["of `x` of 4096 bytes", "of `dy` of 4096 bytes"],
+    },
+];
+
+/// Every product and layout but the plainest, which has fewer bugs.
+fn cases() -> Vec<Case> {
+    let case =
+        |(product, layout)| Case::new(Limits::SM_90, Problem::random(shape(product), layout, product, 1));
+    let plain = |product: &Product| *product == Product::Input(InputFinish::Plain);
+    PRODUCTS.into_iter().filter(|(product, _)| !plain(product)).map(case).collect()
+}
+
+fn counted() -> Vec<Counted> {
+    let mut all = Vec::new();
+    for (product, layout) in [
+        (Product::Forward(Activation::Relu), Layout::Heads { width: 32 }),
+        (Product::Input(InputFinish::Added), Layout::Rows),
+        (Product::Weights, Layout::Rows),
+    ] {
+        for (rows, inputs, outputs) in [(40, 256, 256), (1280, 256, 256)] {
+            let shape = LinearShape { rows, inputs, outputs };
+            all.push(Counted {
+                shape: format!("{rows}x{inputs}x{outputs}"),
+                problem: Box::new(Problem::random(shape, layout, product, 1)),
+                useful_products: (rows * inputs * outputs) as f64 / 2048.0,
+            });
+        }
+    }
+    all
+}
+
+/// One row, and a row more and less than tiles have.
+#[test]
+fn any_number_of_rows() {
+    for rows in [1, 63, 64, 65, 127, 128, 129] {
+        for (product, layout) in PRODUCTS {
+            let shape = LinearShape { rows, inputs: 64, outputs: 64 };
+            let case = Case::new(Limits::SM_80, Problem::random(shape, layout, product, 2));
+            let mut launch = case.launch();
+            let kernels = setrank_emulator::kernels::Kernels::repository();
+            setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+            assert_eq!(case.wrong(&launch), [], "{rows} rows, {product:?}, {layout:?}");
+        }
+    }
+}
+
+/// What is not finite in a row stays in it, and a NaN is not masked by a ReLU.
+#[test]
+fn what_is_not_finite_stays_in_its_row() {
+    let shape = LinearShape { rows: 70, inputs: 64, outputs: 64 };
+    let product = Product::Forward(Activation::Relu);
+    let mut problem = Problem::random(shape, Layout::Rows, product, 3);
+    problem.x[64 * 7 + 5] = bf16::NAN;
+    let mut launch = family::Problem::launch(&problem, &Limits::SM_90);
+    let kernels = setrank_emulator::kernels::Kernels::repository();
+    setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+    for (at, y) in family::result::<bf16>(&launch, "y").into_iter().enumerate() {
+        assert_eq!(y.is_nan(), at / 64 == 7, "row {}", at / 64);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let two = Configuration { devices: 2, ..Configuration::default() };
+    driver::with(&two, |_| {
+        let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
+        let mut arenas = gpus.each_ref().map(|gpu| gpu.arena("a layer", 1 << 20).unwrap());
+        let [mine, theirs] = arenas.each_mut();
+        let shape = LinearShape { rows: 3, inputs: 64, outputs: 128 };
+        let mut x: Buffer<bf16> = mine.take(3 * 64).unwrap();
+        let mut y: Buffer<bf16> = mine.take(3 * 128).unwrap();
+        let mut weight: Buffer<bf16> = mine.take(128 * 64).unwrap();
+        let mut bias: Buffer<f32> = mine.take(128).unwrap();
+        let mut d_weight: Buffer<f32> = mine.take(128 * 64).unwrap();
+        let mut scratch: Buffer<f32> = mine.take(shape.scratch_len(&Limits::SM_90)).unwrap();
+        let mut d_bias: Buffer<f32> = mine.take(128).unwrap();
+        let other_weight: Buffer<bf16> = theirs.take(128 * 64).unwrap();
+        let gpu = &gpus[0];
+        for buffer in [&mut x, &mut y, &mut weight] {
+            gpu.zero(buffer).unwrap();
+        }
+        for buffer in [&mut bias, &mut d_weight, &mut d_bias] {
+            gpu.zero(buffer).unwrap();
+        }
+        let rows = Layout::Rows;
+        let none = Activation::Identity;
+
+        let forward = |y: &mut Buffer<bf16>, x: &Buffer<bf16>, weight: &Buffer<bf16>, layout, shape| {
+            let layer = DeviceLinear { weight, bias: &bias };
+            linear_forward(gpu, y, layout, x, layer, none, shape)
+        };
+        let mut same = y.part(0..3 * 128).unwrap();
+        forward(&mut y, &x, &weight, rows, shape).unwrap();
+        for (error, says) in [
+            (forward(&mut same, &y, &weight, rows, LinearShape { inputs: 128, ..shape }), "W [out, in] has"),
+            (forward(&mut y, &x, &other_weight, rows, shape), "a buffer of another GPU"),
+            (forward(&mut y, &x, &weight, Layout::Heads { width: 16 }, shape), "32 or 64 wide, not 16"),
+            (
+                forward(&mut y, &x, &weight, rows, LinearShape { rows: 4, ..shape }),
+                "x [N, in] has 192 values, not 256",
+            ),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+
+        let mut dx: Buffer<bf16> = mine.take(3 * 64).unwrap();
+        let input =
+            |dx: &mut Buffer<bf16>, finish| linear_backward_input(gpu, dx, &y, rows, &weight, finish, shape);
+        input(&mut dx, InputGradient::Masked(&x)).unwrap();
+        let alias = dx.part(0..3 * 64).unwrap();
+        for (error, says) in [
+            (input(&mut dx, InputGradient::Added(&alias)), "share memory"),
+            (input(&mut dx, InputGradient::Added(&y)), "what finishes dx [N, in] has 384 values"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+
+        let mut gradients = |d_weight: &mut Buffer<f32>, scratch: &mut Buffer<f32>| {
+            linear_backward_weights(gpu, d_weight, &mut d_bias, &y, rows, &x, scratch, shape)
+        };
+        gradients(&mut d_weight, &mut scratch).unwrap();
+        let mut short = scratch.part(0..64).unwrap();
+        let mut inside = scratch.part(0..128 * 64).unwrap();
+        for (error, says) in [
+            (gradients(&mut d_weight, &mut short), "scratch has 64 values, not 8320 or more"),
+            (gradients(&mut inside, &mut scratch), "share memory"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        gpu.synchronize().unwrap();
+    })
+    .unwrap();
+}
+
+/// Gradients of parameters are added to what is there.
+#[test]
+fn gradients_are_added() {
+    driver::with(&Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("a layer", 1 << 20).unwrap();
+        let shape = LinearShape { rows: 2, inputs: 64, outputs: 64 };
+        let [mut x, mut dy] = [arena.take::<bf16>(128).unwrap(), arena.take(128).unwrap()];
+        gpu.upload(&mut x, &[bf16::ONE; 128]).unwrap();
+        gpu.upload(&mut dy, &[bf16::ONE; 128]).unwrap();
+        let [mut d_weight, mut d_bias] = [arena.take::<f32>(64 * 64).unwrap(), arena.take(64).unwrap()];
+        let mut scratch = arena.take(shape.scratch_len(gpu.limits())).unwrap();
+        gpu.upload(&mut d_weight, &[1.5; 64 * 64]).unwrap();
+        gpu.upload(&mut d_bias, &[0.5; 64]).unwrap();
+        linear_backward_weights(&gpu, &mut d_weight, &mut d_bias, &dy, Layout::Rows, &x, &mut scratch, shape)
+            .unwrap();
+        assert_eq!(gpu.download(&d_weight).unwrap(), [3.5; 64 * 64]);
+        assert_eq!(gpu.download(&d_bias).unwrap(), [2.5; 64]);
+    })
+    .unwrap();
+}
