@@ -13,6 +13,18 @@ mod family;
 #[path = "../tests/kernels/ladder.rs"]
 #[allow(dead_code, unused_imports, unused_macros, reason = "the bench has no tests")]
 mod ladder;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/linear.rs"]
+#[allow(dead_code, unused_imports, reason = "as above")]
+mod linear;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/partial_sums.rs"]
+#[allow(dead_code, unused_imports, reason = "as above")]
+mod partial_sums;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/rbf.rs"]
+#[allow(dead_code, unused_imports, reason = "as above")]
+mod rbf;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod emulated {

@@ -6,7 +6,7 @@
 //! One order alone would often be exact by luck where there are few results.
 
 use super::{Buffer, DeviceError, Element, Gpu};
-use crate::ops::{attention, linear, partial_sums};
+use crate::ops::{attention, linear, partial_sums, rbf};
 
 /// How far a kernel's results are from the exact ones, and how far they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,7 +73,8 @@ pub struct Checked {
 pub type Run = fn(&Gpu) -> Result<Vec<Checked>, DeviceError>;
 
 /// Every family, by the name of its file in `kernels/`.
-pub const FAMILIES: [(&str, Run); 3] = [
+pub const FAMILIES: [(&str, Run); 4] = [
+    ("rbf", rbf::check::run),
     ("linear", linear::check::run),
     ("attention", attention::check::run),
     ("partial_sums", partial_sums::check::run),

@@ -5,10 +5,10 @@ use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
-use crate::{attention, linear, partial_sums};
+use crate::{attention, linear, partial_sums, rbf};
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 3] = [&linear::FAMILY, &attention::FAMILY, &partial_sums::FAMILY];
+pub const ALL: [&Family; 4] = [&rbf::FAMILY, &linear::FAMILY, &attention::FAMILY, &partial_sums::FAMILY];
 
 /// What one launch is to compute.
 pub trait Problem {

@@ -14,6 +14,7 @@ mod ladder;
 mod linear;
 mod operands;
 mod partial_sums;
+mod rbf;
 mod resources;
 mod sass;
 mod sources;

@@ -69,7 +69,7 @@ pub(in crate::ops) fn wide(values: &[bf16]) -> Vec<f64> {
 }
 
 /// `[n, m]` of values `[m, n]`.
-fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
+pub(in crate::ops) fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
     (0..n).flat_map(|column| values.iter().skip(column).step_by(n).copied()).collect()
 }
 

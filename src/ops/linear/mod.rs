@@ -13,6 +13,8 @@ pub use device::{
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};
+#[cfg(feature = "cuda")]
+pub(super) use plan::{Parts, refuse_rows, refuse_width};
 use rayon::prelude::*;
 
 use super::Scalar;

@@ -1,8 +1,19 @@
 //! The rbf input: each feature x becomes φ_k = exp(−(x − μ_k)²/0.01) for K learned centres, followed by a linear
 //! layer of width F·K. The F·K activations are made in small tiles beside the product and never stored.
 
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod plan;
+
 use std::ops::Range;
 
+#[cfg(feature = "cuda")]
+pub use device::{DeviceRbf, rbf_backward, rbf_forward};
+#[cfg(feature = "cuda")]
+pub use plan::{RbfPlan, RbfShape};
 use rayon::prelude::*;
 
 use super::Scalar;

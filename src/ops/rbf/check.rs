@@ -1,0 +1,244 @@
+//! Problems of the rbf input on a GPU, their exact answers, and what a kernel's answers are held against.
+
+use std::sync::OnceLock;
+
+use half::bf16;
+
+use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
+use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::gemm::Aligned;
+use crate::ops::linear::check::{Answer, orders, plain_product, transposed, wide};
+use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};
+use crate::ops::scratch::PerThread;
+use crate::rng::{Rng, Stream};
+
+/// Which of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// y
+    Forward(Activation),
+    /// dW and db
+    Weights,
+    /// d_centers
+    Centers,
+}
+
+/// An rbf input of bf16 features and weights.
+#[derive(Debug)]
+pub struct Problem {
+    /// Sizes.
+    pub shape: RbfShape,
+    /// What is computed.
+    pub product: Product,
+    /// `[rows, F]`
+    features: Vec<bf16>,
+    /// `[F, K]`
+    pub centers: Vec<f32>,
+    /// `[out, F·K]`
+    weight: Vec<bf16>,
+    /// `[out]`
+    pub bias: Vec<f32>,
+    /// `[rows, out]`
+    pub dy: Vec<bf16>,
+    known: OnceLock<(Answer, [Answer; 3])>,
+}
+
+/// Rows of `from` values as the first of rows of `to`, with zeros behind them.
+fn padded<T: Copy + Default>(values: &[T], from: usize, to: usize) -> Vec<T> {
+    let zeros = vec![T::default(); to - from];
+    values.chunks(from).flat_map(|row| row.iter().chain(&zeros).copied()).collect()
+}
+
+impl Problem {
+    /// Features and centres in [0, 1], so that each centre is near to some; the rest normally distributed.
+    pub fn random(shape: RbfShape, product: Product, seed: u64) -> Self {
+        let RbfShape { rows, features, outputs, .. } = shape;
+        let columns = shape.columns();
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let mut uniform = |len: usize| -> Vec<f64> { (0..len).map(|_| rng.uniform()).collect() };
+        let (x, centers) = (uniform(rows * features), uniform(columns));
+        let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
+            (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
+        };
+        Problem {
+            shape,
+            product,
+            features: x.into_iter().map(bf16::from_f64).collect(),
+            centers: centers.into_iter().map(|center| center as f32).collect(),
+            weight: normal(outputs * columns, 1.0 / (columns as f64).sqrt()),
+            bias: normal(outputs, 1.0).into_iter().map(bf16::to_f32).collect(),
+            dy: normal(rows * outputs, 1.0),
+            known: OnceLock::new(),
+        }
+    }
+
+    /// The launch's plan.
+    pub fn plan(&self) -> Result<RbfPlan, DeviceError> {
+        RbfPlan::new(self.shape)
+    }
+
+    /// x `[rows, stride]`
+    pub fn x(&self) -> Vec<bf16> {
+        padded(&self.features, self.shape.features, self.shape.stride)
+    }
+
+    /// W `[out, width]`
+    pub fn weight(&self) -> Vec<bf16> {
+        padded(&self.weight, self.shape.columns(), self.shape.width())
+    }
+
+    /// Names of the results.
+    fn names(&self) -> &'static [&'static str] {
+        match self.product {
+            Product::Forward(_) => &["y"],
+            Product::Weights => &["dW", "db"],
+            Product::Centers => &["d_centers"],
+        }
+    }
+
+    /// The answer in f64, by the CPU's own rbf input.
+    fn exact(&self) -> Answer {
+        let RbfShape { rows, features, outputs, .. } = self.shape;
+        let columns = self.shape.columns();
+        let [x, weight, dy] = [&self.features, &self.weight, &self.dy].map(|values| wide(values));
+        let [centers, bias] = [&self.centers, &self.bias]
+            .map(|values| values.iter().copied().map(f64::from).collect::<Vec<f64>>());
+        let layer = Weights { weight: &weight, bias: &bias };
+        let rbf = Rbf { centers: &centers, layer, features };
+        let mut threads = PerThread::default();
+        threads.prepare();
+        if let Product::Forward(activation) = self.product {
+            let mut y = vec![0.0; rows * outputs];
+            forward(&mut y, &x, &rbf, activation, &mut Aligned::default(), &threads);
+            return vec![y];
+        }
+        let (mut d_weight, mut d_bias) = (vec![0.0; outputs * columns], vec![0.0; outputs]);
+        let mut d_centers = vec![0.0; columns];
+        let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
+        backward(gradients, &mut d_centers, &dy, &x, &rbf, &threads);
+        if self.product == Product::Centers {
+            return vec![d_centers];
+        }
+        vec![padded(&d_weight, columns, self.shape.width()), d_bias]
+    }
+
+    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
+    fn plain(&self, order: usize) -> Answer {
+        let RbfShape { rows, features, centers: per_feature, outputs, .. } = self.shape;
+        let columns = self.shape.columns();
+        let narrow = |values: &[bf16]| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>();
+        let (weight, dy) = (narrow(&self.weight), narrow(&self.dy));
+        let order = |len| orders(len)[order].clone();
+        let distance = |row: usize, column: usize| {
+            self.features[row * features + column / per_feature].to_f32() - self.centers[column]
+        };
+        let bell = |distance: f32| (-(SHARPNESS as f32) * distance * distance).exp();
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let phi = || -> Vec<f32> {
+            places.clone().map(|(row, column)| bf16::from_f32(bell(distance(row, column))).to_f32()).collect()
+        };
+        match self.product {
+            Product::Forward(activation) => {
+                let mut y = plain_product(&phi(), &weight, &order(columns));
+                for y in y.chunks_mut(outputs) {
+                    y.iter_mut().zip(&self.bias).for_each(|(y, bias)| *y += bias);
+                }
+                if activation == Activation::Relu {
+                    y.iter_mut().for_each(|y| *y = y.max(0.0));
+                }
+                vec![y.into_iter().map(|y| bf16::from_f32(y).to_f64()).collect()]
+            }
+            Product::Weights => {
+                let (dy, phi) = (transposed(&dy, outputs), transposed(&phi(), columns));
+                let order = order(rows);
+                let d_weight = padded(&plain_product(&dy, &phi, &order), columns, self.shape.width());
+                [d_weight, plain_product(&dy, &vec![1.0; rows], &order)]
+                    .map(|values| values.into_iter().map(f64::from).collect())
+                    .into()
+            }
+            Product::Centers => {
+                let d_phi = plain_product(&dy, &transposed(&weight, columns), &order(outputs));
+                let term = |row: usize, column: usize| {
+                    let distance = distance(row, column);
+                    d_phi[row * columns + column] * bell(distance) * distance
+                };
+                let rows = order(rows);
+                let sum = |column| rows.iter().fold(0.0, |sum, &row| sum + term(row, column));
+                vec![(0..columns).map(|column| f64::from(2.0 * SHARPNESS as f32 * sum(column))).collect()]
+            }
+        }
+    }
+
+    /// How far a kernel's answer is off, by the result's name. Gradients are those alone, without what they are added to.
+    pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
+        let (exact, plain) =
+            self.known.get_or_init(|| (self.exact(), [0, 1, 2].map(|order| self.plain(order))));
+        let round = |value| match self.product {
+            Product::Forward(_) => bf16::from_f64(value).to_f64(),
+            _ => f64::from(value as f32),
+        };
+        let of = |at: usize| {
+            let plain = plain.each_ref().map(|plain| &plain[at][..]);
+            deviation(&kernel[at], &plain, &exact[at], round)
+        };
+        self.names().iter().enumerate().map(|(at, &name)| (name, of(at))).collect()
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let shape = self.shape;
+        let (x, centers) = (uploaded(gpu, &self.x())?, uploaded(gpu, &self.centers)?);
+        let (weight, bias) = (uploaded(gpu, &self.weight())?, uploaded(gpu, &self.bias)?);
+        let rbf = DeviceRbf { centers: &centers, layer: DeviceLinear { weight: &weight, bias: &bias } };
+        if let Product::Forward(activation) = self.product {
+            let mut y = taken(gpu, shape.rows * shape.outputs)?;
+            rbf_forward(gpu, &mut y, &x, rbf, activation, shape)?;
+            return Ok(vec![wide(&gpu.download(&y)?)]);
+        }
+        let zeros = |len: usize| uploaded(gpu, &vec![0.0f32; len]);
+        let mut d_centers = zeros(shape.columns())?;
+        let (mut d_weight, mut d_bias) = (zeros(weight.len())?, zeros(shape.outputs)?);
+        let dy = uploaded(gpu, &self.dy)?;
+        let mut scratch = taken(gpu, shape.scratch_len(gpu.limits()))?;
+        rbf_backward(gpu, &mut d_centers, &mut d_weight, &mut d_bias, &dy, &x, rbf, &mut scratch, shape)?;
+        let results = if self.product == Product::Centers { vec![d_centers] } else { vec![d_weight, d_bias] };
+        let download = |values| Ok(gpu.download(values)?.into_iter().map(f64::from).collect());
+        results.iter().map(download).collect()
+    }
+}
+
+/// All results.
+pub const PRODUCTS: [Product; 4] = [
+    Product::Forward(Activation::Identity),
+    Product::Forward(Activation::Relu),
+    Product::Weights,
+    Product::Centers,
+];
+
+/// More than a block's rows, and backward more than a part's; several features in eight columns, and more than a tile of
+/// columns; half a block of outputs, and that left over.
+pub fn shapes(product: Product) -> [RbfShape; 2] {
+    let rows = if matches!(product, Product::Forward(_)) { 133 } else { 261 };
+    [
+        RbfShape { rows, features: 3, stride: 64, centers: 7, outputs: 64 },
+        RbfShape { rows, features: 2, stride: 64, centers: 50, outputs: 192 },
+    ]
+}
+
+/// Runs the rbf input on the device and holds it against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for product in PRODUCTS {
+        for shape in shapes(product) {
+            let problem = Problem::random(shape, product, 1);
+            for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
+                let RbfShape { features, centers, .. } = shape;
+                let what =
+                    format!("rbf input, {product:?}, {features} features, {centers} centres: {result}");
+                checked.push(Checked { what, deviation });
+            }
+        }
+    }
+    Ok(checked)
+}

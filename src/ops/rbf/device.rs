@@ -1,0 +1,136 @@
+//! The rbf input on a GPU: the kernels of `kernels/rbf.cu`.
+
+use half::bf16;
+
+use super::{RbfPlan, RbfShape};
+use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::ops::linear::{Activation, DeviceLinear};
+use crate::ops::partial_sums::partial_sums;
+
+macro_rules! parameter {
+    ($name:ty) => {
+        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
+        unsafe impl cudarc::driver::DeviceRepr for $name {}
+        // SAFETY: as above.
+        unsafe impl Parameter for $name {
+            fn shapes(&self) -> String {
+                let Self { rows, columns, per_feature, outputs, .. } = self;
+                format!(
+                    "{rows} rows, {columns} activations, {per_feature} of a feature, and {outputs} outputs"
+                )
+            }
+        }
+    };
+}
+parameter!(RbfForward);
+parameter!(RbfBackwardWeights);
+parameter!(RbfBackwardCenters);
+
+/// An rbf input's parameters on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRbf<'a> {
+    /// μ `[F, K]`
+    pub centers: &'a Buffer<f32>,
+    /// W `[out, width]`, zeros behind F·K, and b.
+    pub layer: DeviceLinear<'a>,
+}
+
+/// Queues y `[rows, out]` = activation(φ(x `[rows, stride]`)·Wᵀ + b).
+///
+/// # Errors
+///
+/// Sizes that do not fit, buffers that overlap or are of another GPU, and what the driver refuses.
+pub fn rbf_forward(
+    gpu: &Gpu,
+    y: &mut Buffer<bf16>,
+    x: &Buffer<bf16>,
+    rbf: DeviceRbf<'_>,
+    activation: Activation,
+    shape: RbfShape,
+) -> Result<(), DeviceError> {
+    let plan = RbfPlan::new(shape)?;
+    let RbfShape { rows, stride, outputs, .. } = shape;
+    let mut operands = Operands::new(gpu, "the rbf input, forward");
+    operands.reads("x [N, stride]", x, rows * stride)?;
+    operands.reads("centres [F, K]", rbf.centers, shape.columns())?;
+    operands.reads("W [out, width]", rbf.layer.weight, outputs * shape.width())?;
+    operands.reads("b [out]", rbf.layer.bias, outputs)?;
+    operands.writes("y [N, out]", y, rows * outputs)?;
+    let Some(launch) = plan.forward() else { return Ok(()) };
+    let parameter = RbfForward {
+        x: x.pointer(),
+        centers: rbf.centers.pointer(),
+        weight: rbf.layer.weight.pointer(),
+        bias: rbf.layer.bias.pointer(),
+        y: y.pointer_mut(),
+        ..plan.forward_numbers(activation)
+    };
+    // SAFETY: the buffers have the kernel's sizes, the output is apart, and memory that is given back is freed in the
+    // stream's order.
+    unsafe { gpu.launch(&launch, &parameter) }
+}
+
+/// Queues d_centers `[F, K]`, dW `[out, width]` and db `[out]` += the gradients, given dy `[rows, out]` of what the
+/// activation is taken of. Scratch holds [`RbfShape::scratch_len`] values or more. Behind F·K, dW stays as it is.
+///
+/// # Errors
+///
+/// As [`rbf_forward`].
+#[expect(clippy::too_many_arguments, reason = "three results, and what they are made of")]
+pub fn rbf_backward(
+    gpu: &Gpu,
+    d_centers: &mut Buffer<f32>,
+    d_weight: &mut Buffer<f32>,
+    d_bias: &mut Buffer<f32>,
+    dy: &Buffer<bf16>,
+    x: &Buffer<bf16>,
+    rbf: DeviceRbf<'_>,
+    scratch: &mut Buffer<f32>,
+    shape: RbfShape,
+) -> Result<(), DeviceError> {
+    let plan = RbfPlan::new(shape)?;
+    let RbfShape { rows, stride, outputs, .. } = shape;
+    let (columns, weights) = (shape.columns(), outputs * shape.width());
+    let mut operands = Operands::new(gpu, "the rbf input, backward");
+    operands.reads("dy [N, out]", dy, rows * outputs)?;
+    operands.reads("x [N, stride]", x, rows * stride)?;
+    operands.reads("centres [F, K]", rbf.centers, columns)?;
+    operands.reads("W [out, width]", rbf.layer.weight, weights)?;
+    operands.updates("d_centers [F, K]", d_centers, columns)?;
+    operands.updates("dW [out, width]", d_weight, weights)?;
+    operands.updates("db [out]", d_bias, outputs)?;
+    operands.scratch("scratch", scratch, shape.scratch_len(gpu.limits()))?;
+    let (Some(of_weights), Some(of_centers)) = (plan.backward_weights(), plan.backward_centers()) else {
+        return Ok(());
+    };
+    let (parts, center_parts) = (plan.weight_parts(), plan.center_parts());
+    let ends =
+        [parts * weights, parts * (weights + outputs), parts * (weights + outputs) + center_parts * columns];
+    let mut weight_parts = scratch.part(0..ends[0])?;
+    let mut bias_parts = scratch.part(ends[0]..ends[1])?;
+    let mut parts_of_centers = scratch.part(ends[1]..ends[2])?;
+    let parameter = RbfBackwardWeights {
+        dy: dy.pointer(),
+        x: x.pointer(),
+        centers: rbf.centers.pointer(),
+        d_weight: weight_parts.pointer_mut(),
+        d_bias: bias_parts.pointer_mut(),
+        ..plan.backward_weights_numbers()
+    };
+    // SAFETY: as in `rbf_forward`; the parts fill the scratch.
+    unsafe { gpu.launch(&of_weights, &parameter) }?;
+    let parameter = RbfBackwardCenters {
+        dy: dy.pointer(),
+        x: x.pointer(),
+        centers: rbf.centers.pointer(),
+        weight: rbf.layer.weight.pointer(),
+        d_centers: parts_of_centers.pointer_mut(),
+        ..plan.backward_centers_numbers()
+    };
+    // SAFETY: as above.
+    unsafe { gpu.launch(&of_centers, &parameter) }?;
+    partial_sums(gpu, d_weight, &weight_parts, parts)?;
+    partial_sums(gpu, d_bias, &bias_parts, parts)?;
+    partial_sums(gpu, d_centers, &parts_of_centers, center_parts)
+}

@@ -1,0 +1,252 @@
+//! How the rbf input is launched on a GPU.
+
+use crate::device::abi::{
+    RBF_BACKWARD_THREADS, RBF_CENTERS_SHARED_BYTES, RBF_COLUMNS, RBF_FORWARD_SHARED_BYTES,
+    RBF_FORWARD_THREADS, RBF_OUTPUTS, RBF_ROWS, RBF_WEIGHTS_SHARED_BYTES, RbfBackwardCenters,
+    RbfBackwardWeights, RbfForward,
+};
+use crate::device::{DeviceError, Limits, Plan};
+use crate::ops::linear::{Activation, Parts, refuse_rows, refuse_width};
+
+/// Sizes of an rbf input and its batch. On a GPU `stride` and `outputs` are multiples of 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RbfShape {
+    /// N
+    pub rows: usize,
+    /// F
+    pub features: usize,
+    /// Values of a row of x: the features, and what pads them.
+    pub stride: usize,
+    /// K
+    pub centers: usize,
+    /// Width of y.
+    pub outputs: usize,
+}
+
+impl RbfShape {
+    /// F·K
+    pub fn columns(&self) -> usize {
+        self.features * self.centers
+    }
+
+    /// Values of a row of the weight: F·K, padded to a multiple of 64.
+    pub fn width(&self) -> usize {
+        self.columns().next_multiple_of(64)
+    }
+
+    /// Values of scratch that backward needs; the same for all cards, as the bits are.
+    pub fn scratch_len(&self, _limits: &Limits) -> usize {
+        let of_weights = self.weight_parts().count * (self.outputs * self.width() + self.outputs);
+        of_weights + self.center_parts().count * self.columns()
+    }
+
+    /// Tiles of columns.
+    fn tiles(&self) -> usize {
+        self.width() / RBF_COLUMNS as usize
+    }
+
+    /// Blocks that the outputs take.
+    fn output_blocks(&self) -> usize {
+        self.outputs.div_ceil(RBF_OUTPUTS as usize)
+    }
+
+    /// How the rows are cut for the gradients of weight and bias.
+    pub(super) fn weight_parts(&self) -> Parts {
+        Parts::new(self.rows, self.tiles() * self.output_blocks())
+    }
+
+    /// How the rows are cut for the gradient of the centres.
+    pub(super) fn center_parts(&self) -> Parts {
+        Parts::new(self.rows, self.tiles())
+    }
+}
+
+/// Most features, and values of a row of x.
+const MAX_FEATURES: usize = 4096;
+
+/// Most centres of a feature.
+const MAX_CENTERS: usize = 1024;
+
+/// An rbf input's plan: a pure function of its sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct RbfPlan {
+    shape: RbfShape,
+}
+
+impl RbfPlan {
+    /// The plan for these sizes.
+    ///
+    /// Refuses outputs and strides that are no multiple of 64 or exceed 4096, no features, more than a row has, none or
+    /// more than 1024 centres, and more than 2³⁰ rows.
+    pub fn new(shape: RbfShape) -> Result<Self, DeviceError> {
+        let launch = "the rbf input";
+        refuse_rows(launch, shape.rows)?;
+        refuse_width(launch, "outputs", shape.outputs)?;
+        refuse_width(launch, "values of a row of x", shape.stride)?;
+        let refuse = |reason: String| Err(DeviceError::Shapes(format!("{launch} on a GPU: {reason}")));
+        let most = shape.stride.min(MAX_FEATURES);
+        if !(1..=most).contains(&shape.features) {
+            return refuse(format!("1 to {most} features in such rows, not {}", shape.features));
+        }
+        if !(1..=MAX_CENTERS).contains(&shape.centers) {
+            return refuse(format!("1 to {MAX_CENTERS} centres of a feature, not {}", shape.centers));
+        }
+        Ok(RbfPlan { shape })
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> RbfShape {
+        self.shape
+    }
+
+    /// Parts that the gradients of weight and bias are summed in.
+    pub fn weight_parts(&self) -> usize {
+        self.shape.weight_parts().count
+    }
+
+    /// Parts that the gradient of the centres is summed in.
+    pub fn center_parts(&self) -> usize {
+        self.shape.center_parts().count
+    }
+
+    /// The launch of `rbf_forward`; `None` where there is nothing to do.
+    pub fn forward(&self) -> Option<Plan> {
+        let blocks = self.shape.output_blocks() * self.shape.rows.div_ceil(RBF_ROWS as usize);
+        self.plan("rbf_forward", [blocks, 1], RBF_FORWARD_THREADS, RBF_FORWARD_SHARED_BYTES)
+    }
+
+    /// The launch of `rbf_backward_weights`; `None` where there is nothing to do.
+    pub fn backward_weights(&self) -> Option<Plan> {
+        let grid = [self.shape.tiles() * self.shape.output_blocks(), self.weight_parts()];
+        self.plan("rbf_backward_weights", grid, RBF_BACKWARD_THREADS, RBF_WEIGHTS_SHARED_BYTES)
+    }
+
+    /// The launch of `rbf_backward_centers`; `None` where there is nothing to do.
+    pub fn backward_centers(&self) -> Option<Plan> {
+        let grid = [self.shape.tiles(), self.center_parts()];
+        self.plan("rbf_backward_centers", grid, RBF_BACKWARD_THREADS, RBF_CENTERS_SHARED_BYTES)
+    }
+
+    fn plan(&self, kernel: &'static str, grid: [usize; 2], block: u32, shared_bytes: u32) -> Option<Plan> {
+        (self.shape.rows > 0).then_some(Plan {
+            family: "rbf",
+            kernel,
+            grid: [grid[0] as u32, grid[1] as u32, 1],
+            block,
+            shared_bytes,
+        })
+    }
+
+    /// The parameter of `rbf_forward` but for its pointers, which are null.
+    pub fn forward_numbers(&self, activation: Activation) -> RbfForward {
+        RbfForward {
+            x: std::ptr::null(),
+            centers: std::ptr::null(),
+            weight: std::ptr::null(),
+            bias: std::ptr::null(),
+            y: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            stride: self.shape.stride as i32,
+            per_feature: self.shape.centers as i32,
+            columns: self.shape.columns() as i32,
+            width: self.shape.width() as i32,
+            outputs: self.shape.outputs as i32,
+            relu: i32::from(activation == Activation::Relu),
+            unused: 0,
+        }
+    }
+
+    /// The parameter of `rbf_backward_weights` but for its pointers, which are null.
+    pub fn backward_weights_numbers(&self) -> RbfBackwardWeights {
+        RbfBackwardWeights {
+            dy: std::ptr::null(),
+            x: std::ptr::null(),
+            centers: std::ptr::null(),
+            d_weight: std::ptr::null_mut(),
+            d_bias: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            stride: self.shape.stride as i32,
+            per_feature: self.shape.centers as i32,
+            columns: self.shape.columns() as i32,
+            width: self.shape.width() as i32,
+            outputs: self.shape.outputs as i32,
+            rows_of_part: self.shape.weight_parts().rows as i32,
+            unused: 0,
+        }
+    }
+
+    /// The parameter of `rbf_backward_centers` but for its pointers, which are null.
+    pub fn backward_centers_numbers(&self) -> RbfBackwardCenters {
+        RbfBackwardCenters {
+            dy: std::ptr::null(),
+            x: std::ptr::null(),
+            centers: std::ptr::null(),
+            weight: std::ptr::null(),
+            d_centers: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            stride: self.shape.stride as i32,
+            per_feature: self.shape.centers as i32,
+            columns: self.shape.columns() as i32,
+            width: self.shape.width() as i32,
+            outputs: self.shape.outputs as i32,
+            rows_of_part: self.shape.center_parts().rows as i32,
+            unused: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: RbfShape = RbfShape { rows: 1280, features: 201, stride: 256, centers: 100, outputs: 1024 };
+
+    fn launches(shape: RbfShape) -> [Option<Plan>; 3] {
+        let plan = RbfPlan::new(shape).unwrap();
+        [plan.forward(), plan.backward_weights(), plan.backward_centers()]
+    }
+
+    #[test]
+    fn blocks_cover_the_results() {
+        let widest = RbfShape { rows: 1 << 30, features: 4096, stride: 4096, centers: 1024, outputs: 4096 };
+        let small = RbfShape { rows: 300, features: 3, stride: 64, centers: 7, outputs: 192 };
+        for (shape, grids) in [
+            (SHAPE, [[80, 1, 1], [2520, 1, 1], [315, 1, 1]]),
+            (widest, [[1 << 28, 1, 1], [1 << 21, 1, 1], [1 << 16, 1, 1]]),
+            (small, [[6, 1, 1], [2, 2, 1], [1, 2, 1]]),
+        ] {
+            let launches = launches(shape).map(Option::unwrap);
+            assert_eq!(launches.map(|launch| launch.grid), grids, "{shape:?}");
+            for card in [Limits::SM_89, Limits::SM_80, Limits::SM_90] {
+                launches.iter().for_each(|launch| launch.check(&card).unwrap());
+            }
+        }
+        assert_eq!((small.columns(), small.width()), (21, 64));
+        assert_eq!(small.scratch_len(&Limits::SM_90), 2 * (192 * 64 + 192) + 2 * 21);
+    }
+
+    #[test]
+    fn nothing_to_do() {
+        let empty = RbfShape { rows: 0, ..SHAPE };
+        assert_eq!(launches(empty), [None; 3]);
+        assert_eq!(empty.scratch_len(&Limits::SM_90), 0);
+    }
+
+    #[test]
+    fn bad_shapes() {
+        for (shape, part) in [
+            (RbfShape { outputs: 100, ..SHAPE }, "outputs are a multiple of 64 up to 4096, not 100"),
+            (
+                RbfShape { stride: 201, ..SHAPE },
+                "values of a row of x are a multiple of 64 up to 4096, not 201",
+            ),
+            (RbfShape { stride: 192, ..SHAPE }, "1 to 192 features in such rows, not 201"),
+            (RbfShape { features: 0, ..SHAPE }, "1 to 256 features in such rows, not 0"),
+            (RbfShape { centers: 1025, ..SHAPE }, "1 to 1024 centres of a feature, not 1025"),
+            (RbfShape { rows: (1 << 30) + 1, ..SHAPE }, "at most 1073741824 rows"),
+        ] {
+            let error = RbfPlan::new(shape).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
