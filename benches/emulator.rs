@@ -2,7 +2,7 @@
 //! machines that it does not run on there is nothing to measure.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#[path = "../tests/kernels/attention.rs"]
+#[path = "../tests/kernels/attention/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the bench takes the family's problems and leaves its tests")]
 mod attention;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -1,47 +1,119 @@
-/* Set attention (family `attention`): what nvcc, g++ (emulator) and bindgen share. */
+/* Attention over sets (family `attention`): what nvcc, g++ (emulator) and bindgen share. */
 #ifndef SETRANK_ATTENTION_H
 #define SETRANK_ATTENTION_H
 #include <stdint.h>
 
 enum {
-    /** Query rows of a block. */
-    SET_ATTENTION_QUERY_ROWS = 128,
-    /** Key rows of a stage. */
-    SET_ATTENTION_KEY_ROWS = 64,
-    /** Threads of a block: a warp for each 32 query rows. */
-    SET_ATTENTION_THREADS = 128,
+    /** Query rows of a tile of queries. */
+    ATTENTION_QUERY_ROWS = 128,
+    /** Key rows of a tile of keys, and those that blocks of queries go over at a time. */
+    ATTENTION_KEY_ROWS = 64,
+    /** Threads of a block of forward: a warp for each 32 query rows. */
+    ATTENTION_FORWARD_THREADS = 128,
+    /** Threads of a block of d_queries: a warp for each 16 query rows. */
+    ATTENTION_D_QUERIES_THREADS = 256,
+    /** Threads of a block of d_keys: a warp for each 16 key rows. */
+    ATTENTION_D_KEYS_THREADS = 128,
+    /** Query rows that a block of d_keys goes over at a time: with more, it would lack registers. */
+    ATTENTION_D_KEYS_QUERY_ROWS = 32,
 };
 
-/** A block's work in each head: neighbouring query rows of one set. */
-typedef struct SetAttentionTile {
-    /** First row of the set in the batch. */
-    int32_t set_begin;
-    /** Documents of the set, n. */
-    int32_t set_rows;
-    /** First query row, counted inside the set: a multiple of SET_ATTENTION_QUERY_ROWS. */
-    int32_t first_query;
-    /** Query rows, at most SET_ATTENTION_QUERY_ROWS. */
+/** A block's work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
+typedef struct AttentionTile {
+    /** Row of q at which the queries begin. */
+    int32_t query_begin;
+    /** Query rows: of a tile of queries at most ATTENTION_QUERY_ROWS. */
     int32_t query_rows;
-} SetAttentionTile;
+    /** Row of the results at which those of the queries begin. */
+    int32_t output_begin;
+    /** Number of the first query in its set. */
+    int32_t first_query;
+    /** Row of k and v at which the keys begin. */
+    int32_t key_begin;
+    /** Key rows: of a tile of keys at most ATTENTION_KEY_ROWS. */
+    int32_t key_rows;
+    /** Number of the first key in its set. */
+    int32_t first_key;
+    /** Number of the set in its batch. */
+    int32_t set;
+} AttentionTile;
 
-/** Arguments of `set_attention_forward_d{D}_s{stages}`. */
-typedef struct SetAttentionForward {
-    /** [3, H, N, D] bf16: queries, keys, values. */
-    const uint16_t *qkv;
-    /** [tiles] work, one for each blockIdx.x. */
-    const SetAttentionTile *tiles;
-    /** [N, H·D] bf16: the heads' outputs, side by side. */
+/** Dropout of weights: which are dropped is a function of where they stand. */
+typedef struct AttentionDropout {
+    /** The generator's key, lower word. */
+    uint32_t key_low;
+    /** Upper word. */
+    uint32_t key_high;
+    /** Number of the attention in the model. */
+    uint32_t attention;
+    /** A weight is dropped where its random number is below this. */
+    uint32_t threshold;
+    /** 1 / (1 − rate). */
+    float keep;
+} AttentionDropout;
+
+/** Arguments of `attention_forward_d{D}` and `attention_forward_d{D}_dropout`. */
+typedef struct AttentionForward {
+    /** [H, query_rows, D] bf16. */
+    const uint16_t *q;
+    /** [2, H, key_rows, D] bf16: keys, values. */
+    const uint16_t *kv;
+    /** [tiles of queries] work, one for each blockIdx.x. */
+    const AttentionTile *tiles;
+    /** [Nq, H·D] bf16: the heads' results, side by side. */
     uint16_t *output;
-    /** [H, N] f32: natural logarithm of the softmax's denominator. */
+    /** [H, Nq] f32: natural logarithm of the softmax's denominator. */
     float *log_sum_exp;
-    /** N: documents of the batch. */
-    int32_t rows;
+    /** Rows of q. */
+    int32_t query_rows;
+    /** Rows of k and of v. */
+    int32_t key_rows;
+    /** Nq: rows of the results. */
+    int32_t output_rows;
     /** H. */
     int32_t heads;
     /** log2(e) / √D. */
     float scale_log2e;
-    /** Fills the struct. */
-    int32_t unused;
-} SetAttentionForward;
+    /** Of the kernels with dropout. */
+    AttentionDropout dropout;
+} AttentionForward;
+
+/** Arguments of `attention_d_queries_d{D}` and `attention_d_keys_d{D}`, with and without `_dropout`. */
+typedef struct AttentionBackward {
+    /** [H, query_rows, D] bf16. */
+    const uint16_t *q;
+    /** [2, H, key_rows, D] bf16: keys, values. */
+    const uint16_t *kv;
+    /** [Nq, H·D] bf16: forward's results, for d_queries. */
+    const uint16_t *output;
+    /** [Nq, H·D] bf16: their gradient. */
+    const uint16_t *d_output;
+    /** [H, Nq] f32: forward's. */
+    const float *log_sum_exp;
+    /** [tiles] work, one for each blockIdx.x: tiles of queries for d_queries, of keys for d_keys. */
+    const AttentionTile *tiles;
+    /** [H, Nq] f32: Σ output·d_output of a row, which d_queries leaves for d_keys. */
+    float *delta;
+    /** [H, Nq, D] bf16: of d_queries. */
+    uint16_t *d_q;
+    /** [2, H, key_rows, D] bf16: of d_keys. */
+    uint16_t *d_kv;
+    /** Rows of q. */
+    int32_t query_rows;
+    /** Rows of k and of v. */
+    int32_t key_rows;
+    /** Nq: rows of the results. */
+    int32_t output_rows;
+    /** H. */
+    int32_t heads;
+    /** 1 where q, k and v are stored behind a ReLU, whose derivative their gradients are multiplied by; else 0. */
+    int32_t relu;
+    /** 1 / √D. */
+    float scale;
+    /** log2(e) / √D. */
+    float scale_log2e;
+    /** Of the kernels with dropout. */
+    AttentionDropout dropout;
+} AttentionBackward;
 
 #endif

@@ -21,16 +21,17 @@ template <int WIDTH> struct Tile {
         return begin + row * ROW_BYTES + ((piece ^ turn) << 4);
     }
 
-    // The block's THREADS threads copy ROWS rows from `from`, row-major without gaps, in the background; those from
-    // number `valid` on become zeros.
-    template <int ROWS, int THREADS> __device__ __forceinline__ void load(const uint16_t *from, int valid) const {
+    // The block's THREADS threads copy ROWS rows from `from`, `stride` values apart, in the background; those from number
+    // `valid` on become zeros.
+    template <int ROWS, int THREADS>
+    __device__ __forceinline__ void load(const uint16_t *from, int valid, size_t stride = WIDTH) const {
         static_assert(ROWS * PIECES % THREADS == 0);
 #pragma unroll
         for (int i = 0; i < ROWS * PIECES / THREADS; ++i) {
             const int number = i * THREADS + static_cast<int>(threadIdx.x);
             const int row = number / PIECES, piece = number % PIECES;
             const bool inside = row < valid;
-            const uint16_t *source = from + (inside ? number * 8 : 0);
+            const uint16_t *source = from + (inside ? row * stride + piece * 8 : 0);
             ptx::cp_async_16(at(row, piece), source, inside ? 16 : 0);
         }
     }

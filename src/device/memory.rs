@@ -19,15 +19,15 @@ impl Element for i32 {}
 impl Element for bf16 {}
 impl Element for f16 {}
 
-// SAFETY: a struct of C of four `int32_t`, without padding.
-unsafe impl bytemuck::Zeroable for abi::SetAttentionTile {}
+// SAFETY: a struct of C of eight `int32_t`, without padding.
+unsafe impl bytemuck::Zeroable for abi::AttentionTile {}
 // SAFETY: as above.
-unsafe impl Pod for abi::SetAttentionTile {}
+unsafe impl Pod for abi::AttentionTile {}
 // SAFETY: as above.
-unsafe impl DeviceRepr for abi::SetAttentionTile {}
+unsafe impl DeviceRepr for abi::AttentionTile {}
 // SAFETY: as above.
-unsafe impl ValidAsZeroBits for abi::SetAttentionTile {}
-impl Element for abi::SetAttentionTile {}
+unsafe impl ValidAsZeroBits for abi::AttentionTile {}
+impl Element for abi::AttentionTile {}
 
 /// Alignment of buffers in bytes: that of the driver's own allocations, and enough for every copy.
 const ALIGNMENT: usize = 256;

@@ -293,7 +293,7 @@ pub fn backward<T: Scalar>(
     match call.roles {
         Roles::Within { x } => {
             dq.resize(saved.queries.len(), T::ZERO);
-            let into = QkvGradients::Together(&mut dq);
+            let into = QkvGradients::Together(&mut dq[..]);
             attention::backward(into, d, &saved.heads, &saved.lse, &attention, &scratch.threads);
             let qkv = Projection { dy: &mut dq, y: &saved.queries, x, layer: &projections.qkv };
             qkv.backward(pass, scratch, d, gradients);
@@ -301,7 +301,7 @@ pub fn backward<T: Scalar>(
         Roles::Across { a, z } => {
             dq.resize(d.len(), T::ZERO);
             dkv.resize(saved.keys_values.len(), T::ZERO);
-            let into = QkvGradients::Apart { q: &mut dq, kv: &mut dkv };
+            let into = QkvGradients::Apart { q: &mut dq[..], kv: &mut dkv[..] };
             attention::backward(into, d, &saved.heads, &saved.lse, &attention, &scratch.threads);
             let kv = Projection { dy: &mut dkv, y: &saved.keys_values, x: z, layer: &projections.kv };
             kv.backward(pass, scratch, d_z, gradients);

@@ -29,6 +29,18 @@ impl Dropout {
         })
     }
 
+    /// What kernels repeat it with.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn numbers(&self) -> crate::device::abi::AttentionDropout {
+        crate::device::abi::AttentionDropout {
+            key_low: self.key[0],
+            key_high: self.key[1],
+            attention: self.attention,
+            threshold: self.threshold,
+            keep: (1.0 / (1.0 - self.rate)) as f32,
+        }
+    }
+
     /// Multiplies weights of one query row, of the keys from `first` on (a multiple of 4), by 0 or 1/(1 − rate).
     /// `set`, `head` and `query` number the set in its batch, the head, and the row in its set.
     pub fn apply<T: Scalar>(&self, weights: &mut [T], first: usize, [set, head, query]: [usize; 3]) {

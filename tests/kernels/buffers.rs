@@ -1,8 +1,8 @@
 //! What the device layer refuses, and what it gives back: arenas, buffers, pinned memory, errors.
 
 use setrank::device::{Arena, Buffer, DeviceError, Gpu};
-use setrank::ops::attention::Heads;
 use setrank::ops::attention::check::Problem;
+use setrank::ops::attention::{Heads, Roles};
 use setrank_emulator::driver::{self, Configuration, Driver};
 
 fn on<R>(configuration: Configuration, run: impl FnOnce(&'static Driver) -> R) -> R {
@@ -85,9 +85,9 @@ fn failures_of_kernels_name_the_launch() {
     for error in [700, 702, 715, 716, 717, 718, 719] {
         let failing =
             Configuration { launch_fails_at: Some(1), launch_error: error, ..Configuration::default() };
-        let problem = Problem::random(&[40, 3], Heads { count: 2, width: 64 }, 1);
+        let problem = Problem::random(Roles::Documents, &[40, 3], Heads { count: 2, width: 64 }, 1);
         let message = on(failing, |_| problem.solve(&Gpu::new(0).unwrap()).unwrap_err().to_string());
-        assert!(message.contains("43 documents and 2 heads"), "{error}: {message}");
+        assert!(message.contains("43 queries, 43 keys and 2 heads"), "{error}: {message}");
     }
 }
 

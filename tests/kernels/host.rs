@@ -7,10 +7,15 @@ use half::bf16;
 use setrank::device::kernels::FAMILIES;
 use setrank::device::{Arena, DeviceError, Gpu, Limits, Unavailable, check, probe};
 use setrank::ops::attention::check::Problem;
-use setrank::ops::attention::{DeviceSets, Heads, SetAttentionPlan, set_attention_forward};
+use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration, Streams};
 
+
 const HEADS: Heads = Heads { count: 2, width: 64 };
+
+fn documents(sizes: &[usize]) -> Problem {
+    Problem::random(Roles::Documents, sizes, HEADS, 1)
+}
 
 /// Runs on a device as configured; nothing may be left over.
 fn on<R>(configuration: Configuration, run: impl FnOnce(&'static driver::Driver) -> R) -> R {
@@ -177,7 +182,7 @@ fn gpus_are_used_from_any_thread_and_in_turns() {
         let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
         for sizes in [&[40, 3][..], &[200]] {
             for gpu in &gpus {
-                let problem = Problem::random(sizes, HEADS, 1);
+                let problem = documents(sizes);
                 let answer = problem.solve(gpu).unwrap();
                 let elsewhere = std::thread::scope(|scope| scope.spawn(|| problem.solve(gpu)).join());
                 assert_eq!(elsewhere.unwrap().unwrap(), answer);
@@ -192,48 +197,23 @@ fn a_failure_that_shows_at_the_next_launch_is_not_the_next_ones() {
     let failing = Configuration { launch_fails_at: Some(1), ..Configuration::default() };
     on(failing, |_| {
         let gpu = Gpu::new(0).unwrap();
-        let first = Problem::random(&[40], HEADS, 1).solve(&gpu).unwrap_err().to_string();
-        let second = Problem::random(&[300], HEADS, 1).solve(&gpu).unwrap_err().to_string();
-        assert!(first.contains("40 documents") && !second.contains("300 documents"), "{first}\n{second}");
+        let first = documents(&[40]).solve(&gpu).unwrap_err().to_string();
+        let second = documents(&[300]).solve(&gpu).unwrap_err().to_string();
+        assert!(first.contains("40 queries") && !second.contains("300 queries"), "{first}\n{second}");
     });
 }
 
 #[test]
 fn a_launch_that_fails_says_which_and_on_what() {
-    let problem = Problem::random(&[40, 3], HEADS, 1);
+    let problem = documents(&[40, 3]);
     for (error, name) in [(719, "CUDA_ERROR_LAUNCH_FAILED"), (701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")] {
         let failing =
             Configuration { launch_fails_at: Some(1), launch_error: error, ..Configuration::default() };
         let message = on(failing, |_| problem.solve(&Gpu::new(0).unwrap()).unwrap_err().to_string());
-        for part in ["set_attention_forward_d64_s2", "128 threads", "43 documents and 2 heads", name] {
+        for part in ["attention_forward_d64", "128 threads", "43 queries, 43 keys and 2 heads", name] {
             assert!(message.contains(part), "{message}");
         }
     }
-}
-
-#[test]
-fn what_does_not_fit_is_refused() {
-    on(Configuration { devices: 2, ..Configuration::default() }, |_| {
-        let gpu = Gpu::new(0).unwrap();
-        let mut arena = gpu.arena("a batch", 1 << 20).unwrap();
-        let sets = DeviceSets::new(&gpu, &mut arena, &[0, 3, 5], HEADS).unwrap();
-        let mut take = |len| arena.take::<bf16>(len).unwrap();
-        let (qkv, short) = (take(3 * 5 * 128), take(5));
-        let mut heads = take(5 * 128);
-        let mut log_sum_exp = arena.take::<f32>(10).unwrap();
-        set_attention_forward(&gpu, &sets, &qkv, &mut heads, &mut log_sum_exp).unwrap();
-        let error = set_attention_forward(&gpu, &sets, &short, &mut heads, &mut log_sum_exp).unwrap_err();
-        assert!(error.to_string().contains("qkv [3, H, N, D] has 5 values, not 1920"), "{error}");
-        let other = Gpu::new(1).unwrap();
-        let error = set_attention_forward(&other, &sets, &qkv, &mut heads, &mut log_sum_exp).unwrap_err();
-        assert!(error.to_string().contains("a buffer of another GPU"), "{error}");
-        assert!(DeviceSets::new(&gpu, &mut arena, &[0, 3, 2], HEADS).is_err());
-        let none = DeviceSets::new(&gpu, &mut arena, &[0, 0], HEADS).unwrap();
-        let empty = arena.take::<bf16>(0).unwrap();
-        let mut nothing = (arena.take::<bf16>(0).unwrap(), arena.take::<f32>(0).unwrap());
-        set_attention_forward(&gpu, &none, &empty, &mut nothing.0, &mut nothing.1).unwrap();
-        gpu.synchronize().unwrap();
-    });
 }
 
 #[test]
@@ -241,7 +221,7 @@ fn time_between_events() {
     on(Configuration::default(), |driver| {
         let gpu = Gpu::new(0).unwrap();
         let start = gpu.record().unwrap();
-        Problem::random(&[3], HEADS, 1).solve(&gpu).unwrap();
+        documents(&[3]).solve(&gpu).unwrap();
         let end = gpu.record().unwrap();
         let waits = driver.counters().synchronizations;
         assert!(gpu.milliseconds(&start, &end).unwrap() >= 0.0);
@@ -256,9 +236,8 @@ mod planted {
     #[test]
     fn shared_memory_that_was_not_asked_for() {
         on(card((9, 0)), |_| {
-            let plan = SetAttentionPlan::new(&[0, 500], HEADS, &Limits::SM_90).unwrap();
-            let launch = plan.forward().unwrap();
-            assert!(launch.shared_bytes > 48 << 10);
+            let plan = AttentionPlan::new(Roles::Documents, &[0, 500], HEADS, &Limits::SM_90).unwrap();
+            let launch = plan.forward(false).unwrap();
             let context = CudaContext::new(0).unwrap();
             let stream = context.new_stream().unwrap();
             let module = context.load_module(Ptx::from_binary(FAMILIES[0].fatbin.to_vec())).unwrap();
@@ -266,9 +245,9 @@ mod planted {
             let config = LaunchConfig {
                 grid_dim: (1, 1, 1),
                 block_dim: (launch.block, 1, 1),
-                shared_mem_bytes: launch.shared_bytes,
+                shared_mem_bytes: (48 << 10) + 16,
             };
-            let parameter = plan.forward_numbers();
+            let parameter = plan.forward_numbers(None);
             // SAFETY: the launch is refused.
             let refused = unsafe { stream.launch_builder(&function).arg(&parameter).launch(config) };
             assert_eq!(refused.unwrap_err().0, sys::CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -147,7 +147,8 @@ pub fn bugs_in_the_source_are_caught(family: &Family) {
     let cases = (family.cases)();
     let mut missed = Missed::default();
     for bug in family.bugs {
-        let kernels = sources.clone().replace(bug.file, bug.right, bug.wrong).unwrap().compile().unwrap();
+        let kernels = sources.clone().replace(bug.file, bug.right, bug.wrong).unwrap();
+        let kernels = kernels.only(bug.kernels).compile().unwrap();
         let mut planted = 0;
         for case in &cases {
             let launch = case.launch();

@@ -1,6 +1,6 @@
 //! Backward: the weights P are recomputed tile by tile from the log-sum-exp of forward.
 
-use super::{Attention, KEY_BLOCK, QUERY_TILE, Rows, row_stride, tiles, within};
+use super::{Attention, KEY_BLOCK, QUERY_TILE, QkvGradients, Rows, row_stride, tiles, within};
 use crate::ops::Scalar;
 use crate::ops::gemm::{Finish, Mat, MatMut, Write, gemm, pack, packed_len};
 use crate::ops::reduce::dot;
@@ -8,23 +8,9 @@ use crate::ops::rows::Shared;
 use crate::ops::scratch::{PerThread, take};
 use crate::ops::simd::vectorized;
 
-/// Where the gradients of q, k and v go; all are written with `=`.
-#[derive(Debug)]
-pub enum QkvGradients<'a, T> {
-    /// Rows `[N, 3C]` of q, k and v, one beside the other.
-    Together(&'a mut [T]),
-    /// Apart.
-    Apart {
-        /// `[Nq, C]` in the rows of the output, also where queries are shared (the caller sums them over the sets).
-        q: &'a mut [T],
-        /// Rows `[Nk, 2C]` of k and v, one beside the other.
-        kv: &'a mut [T],
-    },
-}
-
 /// Gradients of q, k, v from d_heads `[Nq, C]`, given forward's outputs.
 pub fn backward<T: Scalar>(
-    gradients: QkvGradients<'_, T>,
+    gradients: QkvGradients<'_, [T]>,
     d_heads: &[T],
     heads_out: &[T],
     lse: &[T],

@@ -1,79 +1,148 @@
-//! Set attention on a GPU: the kernels of `kernels/attention.cu`.
+//! Attention on a GPU: the kernels of `kernels/attention.cu`.
 
 use half::bf16;
 
-use super::{Heads, SetAttentionPlan};
-use crate::device::abi::{SetAttentionForward, SetAttentionTile};
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Parameter};
+use super::{AttentionPlan, Heads, Roles};
+use crate::device::abi::{AttentionBackward, AttentionForward, AttentionTile};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::ops::dropout::Dropout;
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for SetAttentionForward {}
-// SAFETY: as above.
-unsafe impl Parameter for SetAttentionForward {
+unsafe impl cudarc::driver::DeviceRepr for AttentionForward {}
+// SAFETY: as above; it has no padding.
+unsafe impl Parameter for AttentionForward {
     fn shapes(&self) -> String {
-        format!("{} documents and {} heads", self.rows, self.heads)
+        shapes(self.output_rows, self.key_rows, self.heads)
     }
 }
 
-/// A batch's sets as set attention needs them on a GPU.
-#[derive(Debug)]
-pub struct DeviceSets {
-    plan: SetAttentionPlan,
-    tiles: Buffer<SetAttentionTile>,
+// SAFETY: bindgen makes it of the header that the kernels are compiled with.
+unsafe impl cudarc::driver::DeviceRepr for AttentionBackward {}
+// SAFETY: as above; it has no padding.
+unsafe impl Parameter for AttentionBackward {
+    fn shapes(&self) -> String {
+        shapes(self.output_rows, self.key_rows, self.heads)
+    }
 }
 
-impl DeviceSets {
-    /// Plans set attention over the sets that `offsets` `[B + 1]` delimit, and queues the copy of the plan.
-    pub fn new(gpu: &Gpu, arena: &mut Arena, offsets: &[usize], heads: Heads) -> Result<Self, DeviceError> {
-        let plan = SetAttentionPlan::new(offsets, heads, gpu.limits())?;
-        let mut tiles = arena.take(plan.tiles.len())?;
-        gpu.upload(&mut tiles, &plan.tiles)?;
-        Ok(DeviceSets { plan, tiles })
+fn shapes(queries: i32, keys: i32, heads: i32) -> String {
+    format!("{queries} queries, {keys} keys and {heads} heads")
+}
+
+/// A batch's sets as attention needs them on a GPU.
+#[derive(Debug)]
+pub struct DeviceAttention {
+    plan: AttentionPlan,
+    query_tiles: Buffer<AttentionTile>,
+    key_tiles: Buffer<AttentionTile>,
+}
+
+impl DeviceAttention {
+    /// Plans attention over the sets that `offsets` `[B + 1]` delimit, and queues the copy of the plan.
+    pub fn new(
+        gpu: &Gpu,
+        arena: &mut Arena,
+        roles: Roles,
+        offsets: &[usize],
+        heads: Heads,
+    ) -> Result<Self, DeviceError> {
+        let plan = AttentionPlan::new(roles, offsets, heads, gpu.limits())?;
+        let mut query_tiles = arena.take(plan.query_tiles.len())?;
+        gpu.upload(&mut query_tiles, &plan.query_tiles)?;
+        let mut key_tiles = arena.take(plan.key_tiles.len())?;
+        gpu.upload(&mut key_tiles, &plan.key_tiles)?;
+        Ok(DeviceAttention { plan, query_tiles, key_tiles })
     }
 
     /// The plan.
-    pub fn plan(&self) -> &SetAttentionPlan {
+    pub fn plan(&self) -> &AttentionPlan {
         &self.plan
+    }
+
+    /// The values of a head, of q and of k and v.
+    fn lens(&self) -> [usize; 3] {
+        let hidden = self.plan.heads.hidden();
+        [self.plan.output_rows, self.plan.query_rows, 2 * self.plan.key_rows].map(|rows| rows * hidden)
+    }
+
+    /// Refuses q, k and v as one where they are not of the same rows.
+    fn may_be_together(&self) -> Result<(), DeviceError> {
+        match self.plan.roles {
+            Roles::Documents => Ok(()),
+            roles => Err(DeviceError::Shapes(format!(
+                "attention on a GPU: q, k and v are together among documents alone, not for {roles:?}"
+            ))),
+        }
     }
 }
 
-/// Queues heads `[N, H·D]` = softmax(q·kᵀ/√D)·v inside each set, and log-sum-exp `[H, N]`, of qkv `[3, H, N, D]`.
+/// Where q, k and v are.
+#[derive(Clone, Copy, Debug)]
+pub enum Qkv<'a> {
+    /// `[3, H, N, D]`, of documents among themselves.
+    Together(&'a Buffer<bf16>),
+    /// Apart.
+    Apart {
+        /// `[H, Nq, D]`, or `[H, M, D]` where queries are shared.
+        q: &'a Buffer<bf16>,
+        /// `[2, H, Nk, D]`
+        kv: &'a Buffer<bf16>,
+    },
+}
+
+impl Qkv<'_> {
+    /// Notes them, and gives where q, and k and v, stand.
+    fn note(
+        self,
+        operands: &mut Operands<'_>,
+        attention: &DeviceAttention,
+    ) -> Result<[*const u16; 2], DeviceError> {
+        let [_, q_len, kv_len] = attention.lens();
+        match self {
+            Qkv::Together(qkv) => {
+                attention.may_be_together()?;
+                operands.reads("qkv [3, H, N, D]", qkv, q_len + kv_len)?;
+                Ok([qkv.pointer(), qkv.pointer::<u16>().wrapping_add(q_len)])
+            }
+            Qkv::Apart { q, kv } => {
+                operands.reads("q [H, Nq, D]", q, q_len)?;
+                operands.reads("kv [2, H, Nk, D]", kv, kv_len)?;
+                Ok([q.pointer(), kv.pointer()])
+            }
+        }
+    }
+}
+
+/// Queues heads `[Nq, H·D]` = softmax(q·kᵀ/√D)·v of each set, and log-sum-exp `[H, Nq]`.
+///
+/// Dropout drops weights behind the softmax and scales the others; the log-sum-exps are of all of them.
 ///
 /// # Errors
 ///
-/// Sizes that do not fit the sets, buffers of another GPU, and what the driver refuses.
-pub fn set_attention_forward(
+/// Sizes that do not fit the sets, buffers of another GPU or that overlap, and what the driver refuses.
+pub fn attention_forward(
     gpu: &Gpu,
-    sets: &DeviceSets,
-    qkv: &Buffer<bf16>,
+    attention: &DeviceAttention,
+    qkv: Qkv<'_>,
     heads: &mut Buffer<bf16>,
     log_sum_exp: &mut Buffer<f32>,
+    dropout: Option<&Dropout>,
 ) -> Result<(), DeviceError> {
-    let plan = &sets.plan;
-    let values = plan.rows * plan.heads.hidden();
-    for (name, found, needed) in [
-        ("qkv [3, H, N, D]", qkv.len(), 3 * values),
-        ("heads [N, H·D]", heads.len(), values),
-        ("log-sum-exp [H, N]", log_sum_exp.len(), plan.rows * plan.heads.count),
-    ] {
-        if found != needed {
-            return Err(DeviceError::Shapes(format!(
-                "set attention of {} documents and {} heads of {}: {name} has {found} values, not {needed}",
-                plan.rows, plan.heads.count, plan.heads.width
-            )));
-        }
-    }
-    gpu.owns(&sets.tiles)?;
-    gpu.owns(qkv)?;
-    gpu.owns(heads)?;
-    gpu.owns(log_sum_exp)?;
-    let Some(launch) = plan.forward() else { return Ok(()) };
-    let parameter = SetAttentionForward {
-        qkv: qkv.pointer(),
-        tiles: sets.tiles.pointer(),
+    let plan = &attention.plan;
+    let [values, ..] = attention.lens();
+    let mut operands = Operands::new(gpu, "attention, forward");
+    operands.reads("tiles of queries", &attention.query_tiles, plan.query_tiles.len())?;
+    let [q, kv] = qkv.note(&mut operands, attention)?;
+    operands.writes("heads [Nq, H·D]", heads, values)?;
+    operands.writes("log-sum-exp [H, Nq]", log_sum_exp, plan.output_rows * plan.heads.count)?;
+    let Some(launch) = plan.forward(dropout.is_some()) else { return Ok(()) };
+    let parameter = AttentionForward {
+        q,
+        kv,
+        tiles: attention.query_tiles.pointer(),
         output: heads.pointer_mut(),
         log_sum_exp: log_sum_exp.pointer_mut(),
-        ..plan.forward_numbers()
+        ..plan.forward_numbers(dropout)
     };
     // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
     // freed in the stream's order.

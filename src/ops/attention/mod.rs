@@ -13,15 +13,17 @@ mod device;
 mod forward;
 #[cfg(feature = "cuda")]
 mod plan;
+#[cfg(feature = "cuda")]
+mod tiles;
 
 use std::ops::Range;
 
-pub use backward::{QkvGradients, backward};
+pub use backward::backward;
 #[cfg(feature = "cuda")]
-pub use device::{DeviceSets, set_attention_forward};
+pub use device::{DeviceAttention, Qkv, attention_forward};
 pub use forward::forward;
 #[cfg(feature = "cuda")]
-pub use plan::SetAttentionPlan;
+pub use plan::AttentionPlan;
 use rayon::prelude::*;
 
 use super::Scalar;
@@ -55,6 +57,38 @@ impl Heads {
     fn columns(self, head: usize) -> Range<usize> {
         head * self.width..(head + 1) * self.width
     }
+}
+
+/// Who attends to whom, on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roles {
+    /// Each document to the documents of its set: q, k and v of N rows.
+    Documents,
+    /// The same M queries to each set's documents: q of M rows, k and v of N, results of B·M.
+    Induce {
+        /// M
+        points: usize,
+    },
+    /// Each document to the M rows of its set: q of N rows, k and v of B·M.
+    Attend {
+        /// M
+        points: usize,
+    },
+}
+
+/// Where the gradients of q, k and v go; all are written with `=`.
+#[derive(Debug)]
+pub enum QkvGradients<'a, R: ?Sized> {
+    /// Of q, k and v in one, as they stand themselves: rows `[N, 3C]` on the CPU, `[3, H, N, D]` on a GPU.
+    Together(&'a mut R),
+    /// Apart.
+    Apart {
+        /// In the rows of the output, also where queries are shared (the caller sums them over the sets): `[Nq, C]` on
+        /// the CPU, `[H, Nq, D]` on a GPU.
+        q: &'a mut R,
+        /// Of k and v: rows `[Nk, 2C]` on the CPU, `[2, H, Nk, D]` on a GPU.
+        kv: &'a mut R,
+    },
 }
 
 /// Where one of q, k and v stands: `C` columns from `column` on, in rows of `stride` numbers.

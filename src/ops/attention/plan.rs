@@ -1,77 +1,188 @@
-//! How set attention is launched: which block takes which queries, and with how much shared memory.
+//! How attention is launched: which block takes which queries or keys, and with how much shared memory.
 
-use super::Heads;
+use super::tiles::{KEY_ROWS, QUERY_ROWS, Tiles};
+use super::{Heads, Roles};
 use crate::device::abi::{
-    SET_ATTENTION_KEY_ROWS, SET_ATTENTION_QUERY_ROWS, SET_ATTENTION_THREADS, SetAttentionForward,
-    SetAttentionTile,
+    ATTENTION_D_KEYS_QUERY_ROWS, ATTENTION_D_KEYS_THREADS, ATTENTION_D_QUERIES_THREADS,
+    ATTENTION_FORWARD_THREADS, ATTENTION_KEY_ROWS, ATTENTION_QUERY_ROWS, AttentionBackward, AttentionDropout,
+    AttentionForward, AttentionTile,
 };
-use crate::device::{DeviceError, Limits, Plan};
+use crate::device::{Arena, DeviceError, Limits, Plan};
+use crate::ops::dropout::Dropout;
 
-/// A batch's plan of set attention: a pure function of its sets, its heads and the card's limits.
+/// A batch's plan of attention: a pure function of who attends to whom, its sets and its heads.
 #[derive(Clone, Debug)]
-pub struct SetAttentionPlan {
-    /// Documents of the batch, N.
-    pub rows: usize,
+pub struct AttentionPlan {
+    /// Who attends to whom.
+    pub roles: Roles,
     /// Heads.
     pub heads: Heads,
-    /// What each block of a head does: those of long sets first, which take longest. Empty where no set has a document.
-    pub tiles: Vec<SetAttentionTile>,
-    /// Pairs of tiles of keys and values in shared memory.
-    pub stages: u32,
+    /// Rows of q: N, or M.
+    pub query_rows: usize,
+    /// Rows of k and of v, Nk: N, or B·M.
+    pub key_rows: usize,
+    /// Rows of the results, Nq: N, or B·M.
+    pub output_rows: usize,
+    /// What each block of a head does in forward and for d_queries: those with many keys first, which take longest.
+    pub query_tiles: Vec<AttentionTile>,
+    /// The same for d_keys: those with many queries first.
+    pub key_tiles: Vec<AttentionTile>,
 }
 
-impl SetAttentionPlan {
-    /// The plan for sets that `offsets` `[B + 1]` delimit.
+impl AttentionPlan {
+    /// The plan for sets that `offsets` `[B + 1]` delimit among the documents.
     ///
     /// Refuses offsets that do not begin with 0, that decrease or that exceed 32 bits, a head's width other than 32 and
-    /// 64, and more heads than a grid holds.
-    pub fn new(offsets: &[usize], heads: Heads, limits: &Limits) -> Result<Self, DeviceError> {
-        check(offsets, heads)?;
-        let mut sets: Vec<(usize, usize)> = offsets.windows(2).map(|set| (set[0], set[1] - set[0])).collect();
-        sets.sort_by_key(|&(_, len)| std::cmp::Reverse(len));
-        let tiles: Vec<SetAttentionTile> = sets.iter().flat_map(|&(begin, len)| tiles(begin, len)).collect();
-        let longest = sets.first().map_or(0, |&(_, len)| len);
-        let stages = stages(longest, heads.width, limits);
-        Ok(SetAttentionPlan { rows: *offsets.last().unwrap_or(&0), heads, tiles, stages })
+    /// 64, more heads than a grid holds, more than 128 points or none, and points that attend to no document.
+    pub fn new(roles: Roles, offsets: &[usize], heads: Heads, limits: &Limits) -> Result<Self, DeviceError> {
+        check(roles, offsets, heads)?;
+        let documents = *offsets.last().unwrap_or(&0);
+        let (query_rows, key_rows, output_rows) = match roles {
+            Roles::Documents => (documents, documents, documents),
+            Roles::Induce { points } => (points, documents, points * sets(offsets)),
+            Roles::Attend { points } => (documents, points * sets(offsets), documents),
+        };
+        if let Some(rows) = [key_rows, output_rows].into_iter().find(|&rows| rows > MAX_ROWS) {
+            return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
+        }
+        let Tiles { queries: query_tiles, keys: key_tiles } = Tiles::new(roles, offsets);
+        let plan = AttentionPlan { roles, heads, query_rows, key_rows, output_rows, query_tiles, key_tiles };
+        for launch in [plan.forward(true), plan.d_queries(true), plan.d_keys(true)].into_iter().flatten() {
+            launch.check(limits)?;
+        }
+        Ok(plan)
+    }
+
+    /// The most bytes of an arena that a plan of so many sets with so many documents in all takes.
+    pub fn bytes_bound(sets: usize, documents: usize, roles: Roles) -> usize {
+        // Each set with documents has a tile that may be almost empty.
+        let of_documents = |tile: usize| documents / tile + sets.min(documents);
+        let of_points = |points: usize, tile: usize| sets.saturating_mul(points.div_ceil(tile));
+        let (queries, keys) = match roles {
+            Roles::Documents => (of_documents(QUERY_ROWS), of_documents(KEY_ROWS)),
+            Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
+            Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
+        };
+        Arena::bytes_for([queries, keys].map(|tiles| tiles * size_of::<AttentionTile>()))
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
-    pub fn forward_numbers(&self) -> SetAttentionForward {
-        SetAttentionForward {
-            qkv: std::ptr::null(),
+    pub fn forward_numbers(&self, dropout: Option<&Dropout>) -> AttentionForward {
+        AttentionForward {
+            q: std::ptr::null(),
+            kv: std::ptr::null(),
             tiles: std::ptr::null(),
             output: std::ptr::null_mut(),
             log_sum_exp: std::ptr::null_mut(),
-            rows: self.rows as i32,
+            query_rows: self.query_rows as i32,
+            key_rows: self.key_rows as i32,
+            output_rows: self.output_rows as i32,
             heads: self.heads.count as i32,
-            scale_log2e: (std::f64::consts::LOG2_E / (self.heads.width as f64).sqrt()) as f32,
-            unused: 0,
+            scale_log2e: (std::f64::consts::LOG2_E * self.scale()) as f32,
+            dropout: dropout_numbers(dropout),
         }
     }
 
+    /// The same of the backward kernels; `relu` is whether q, k and v are stored behind one.
+    pub fn backward_numbers(&self, relu: bool, dropout: Option<&Dropout>) -> AttentionBackward {
+        AttentionBackward {
+            q: std::ptr::null(),
+            kv: std::ptr::null(),
+            output: std::ptr::null(),
+            d_output: std::ptr::null(),
+            log_sum_exp: std::ptr::null(),
+            tiles: std::ptr::null(),
+            delta: std::ptr::null_mut(),
+            d_q: std::ptr::null_mut(),
+            d_kv: std::ptr::null_mut(),
+            query_rows: self.query_rows as i32,
+            key_rows: self.key_rows as i32,
+            output_rows: self.output_rows as i32,
+            heads: self.heads.count as i32,
+            relu: relu.into(),
+            scale: self.scale() as f32,
+            scale_log2e: (std::f64::consts::LOG2_E * self.scale()) as f32,
+            dropout: dropout_numbers(dropout),
+        }
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.heads.width as f64).sqrt()
+    }
+
     /// The launch of the forward kernel; `None` where there is nothing to do.
-    pub fn forward(&self) -> Option<Plan> {
-        let kernel = match (self.heads.width, self.stages) {
-            (32, 2) => "set_attention_forward_d32_s2",
-            (32, _) => "set_attention_forward_d32_s3",
-            (_, 2) => "set_attention_forward_d64_s2",
-            (_, _) => "set_attention_forward_d64_s3",
+    pub fn forward(&self, dropout: bool) -> Option<Plan> {
+        let kernel = match (self.heads.width, dropout) {
+            (32, false) => "attention_forward_d32",
+            (32, true) => "attention_forward_d32_dropout",
+            (_, false) => "attention_forward_d64",
+            (_, true) => "attention_forward_d64_dropout",
         };
-        (!self.tiles.is_empty()).then_some(Plan {
-            family: "attention",
-            kernel,
-            grid: [self.tiles.len() as u32, self.heads.count as u32, 1],
-            block: SET_ATTENTION_THREADS,
-            shared_bytes: shared_bytes(self.heads.width, self.stages),
-        })
+        // The queries' tile, and two pairs of tiles of keys and values.
+        let rows = ATTENTION_QUERY_ROWS + 2 * 2 * ATTENTION_KEY_ROWS;
+        self.launch(kernel, &self.query_tiles, ATTENTION_FORWARD_THREADS, self.bytes(rows))
+    }
+
+    /// The launch of the kernel for the gradient of q, and δ; `None` where there is nothing to do.
+    pub fn d_queries(&self, dropout: bool) -> Option<Plan> {
+        let kernel = match (self.heads.width, dropout) {
+            (32, false) => "attention_d_queries_d32",
+            (32, true) => "attention_d_queries_d32_dropout",
+            (_, false) => "attention_d_queries_d64",
+            (_, true) => "attention_d_queries_d64_dropout",
+        };
+        // The tiles of q and of the results' gradient, and two pairs of tiles of keys and values.
+        let rows = 2 * ATTENTION_QUERY_ROWS + 2 * 2 * ATTENTION_KEY_ROWS;
+        self.launch(kernel, &self.query_tiles, ATTENTION_D_QUERIES_THREADS, self.bytes(rows))
+    }
+
+    /// The launch of the kernel for the gradients of k and v, behind that for q; `None` where there is nothing to do.
+    pub fn d_keys(&self, dropout: bool) -> Option<Plan> {
+        let kernel = match (self.heads.width, dropout) {
+            (32, false) => "attention_d_keys_d32",
+            (32, true) => "attention_d_keys_d32_dropout",
+            (_, false) => "attention_d_keys_d64",
+            (_, true) => "attention_d_keys_d64_dropout",
+        };
+        // The tiles of k and v, and two pairs of tiles of q and the results' gradient, with two numbers for each query.
+        let queries = 2 * ATTENTION_D_KEYS_QUERY_ROWS;
+        let bytes = self.bytes(2 * ATTENTION_KEY_ROWS + 2 * queries) + 2 * 4 * queries;
+        self.launch(kernel, &self.key_tiles, ATTENTION_D_KEYS_THREADS, bytes)
+    }
+
+    /// Bytes of so many rows.
+    fn bytes(&self, rows: u32) -> u32 {
+        rows * self.heads.width as u32 * 2
+    }
+
+    fn launch(
+        &self,
+        kernel: &'static str,
+        tiles: &[AttentionTile],
+        block: u32,
+        shared_bytes: u32,
+    ) -> Option<Plan> {
+        let grid = [tiles.len() as u32, self.heads.count as u32, 1];
+        (!tiles.is_empty()).then_some(Plan { family: "attention", kernel, grid, block, shared_bytes })
     }
 }
 
-/// Documents of a batch: kernels count them in 32 bits, and round up to whole tiles.
-const MAX_ROWS: usize = i32::MAX as usize - SET_ATTENTION_QUERY_ROWS as usize;
+fn dropout_numbers(dropout: Option<&Dropout>) -> AttentionDropout {
+    let none = AttentionDropout { key_low: 0, key_high: 0, attention: 0, threshold: 0, keep: 1.0 };
+    dropout.map_or(none, Dropout::numbers)
+}
 
-fn check(offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
-    let refuse = |reason: String| Err(DeviceError::Shapes(format!("set attention on a GPU: {reason}")));
+/// Rows of a batch: kernels count them in 32 bits, and round up to whole tiles.
+const MAX_ROWS: usize = i32::MAX as usize - QUERY_ROWS;
+
+/// Points of a set: the model's limit.
+const MAX_POINTS: usize = 128;
+
+fn refuse<T>(reason: String) -> Result<T, DeviceError> {
+    Err(DeviceError::Shapes(format!("attention on a GPU: {reason}")))
+}
+
+fn check(roles: Roles, offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
     if offsets.first().is_some_and(|&first| first != 0) {
         return refuse(format!("the first set begins at document {}, not at 0", offsets[0]));
     }
@@ -93,30 +204,21 @@ fn check(offsets: &[usize], heads: Heads) -> Result<(), DeviceError> {
     if !(1..=Limits::MAX_GRID_YZ as usize).contains(&heads.count) {
         return refuse(format!("1 to {} heads, not {}", Limits::MAX_GRID_YZ, heads.count));
     }
+    if let Roles::Induce { points } | Roles::Attend { points } = roles
+        && !(1..=MAX_POINTS).contains(&points)
+    {
+        return refuse(format!("1 to {MAX_POINTS} inducing points, not {points}"));
+    }
+    if let Roles::Induce { .. } = roles
+        && let Some(set) = offsets.windows(2).position(|set| set[1] == set[0])
+    {
+        return refuse(format!("set {set} has no document: inducing points would attend to nothing"));
+    }
     Ok(())
 }
 
-/// The tiles of one set.
-fn tiles(begin: usize, len: usize) -> impl Iterator<Item = SetAttentionTile> {
-    let rows = SET_ATTENTION_QUERY_ROWS as usize;
-    (0..len).step_by(rows).map(move |first| SetAttentionTile {
-        set_begin: begin as i32,
-        set_rows: len as i32,
-        first_query: first as i32,
-        query_rows: rows.min(len - first) as i32,
-    })
-}
-
-/// Three stages hide more of the copies; two where the longest set needs no third, or where only so two blocks share a
-/// multiprocessor.
-fn stages(longest: usize, width: usize, limits: &Limits) -> u32 {
-    let short = longest <= 2 * SET_ATTENTION_KEY_ROWS as usize;
-    if short || limits.blocks_by_shared(shared_bytes(width, 3)) < 2 { 2 } else { 3 }
-}
-
-/// Bytes of the queries' tile and of `stages` tiles of keys and of values.
-fn shared_bytes(width: usize, stages: u32) -> u32 {
-    (SET_ATTENTION_QUERY_ROWS + stages * 2 * SET_ATTENTION_KEY_ROWS) * width as u32 * 2
+fn sets(offsets: &[usize]) -> usize {
+    offsets.len().saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -127,61 +229,69 @@ mod tests {
 
     const CARDS: [Limits; 3] = [Limits::SM_89, Limits::SM_80, Limits::SM_90];
 
-    fn plan(offsets: &[usize], width: usize, limits: &Limits) -> SetAttentionPlan {
-        SetAttentionPlan::new(offsets, Heads { count: 8, width }, limits).unwrap()
+    fn plan(roles: Roles, offsets: &[usize], width: usize) -> AttentionPlan {
+        AttentionPlan::new(roles, offsets, Heads { count: 8, width }, &Limits::SM_90).unwrap()
     }
 
     #[test]
-    fn shared_memory_by_card() {
-        let of = |width, longest| CARDS.map(|card| plan(&[0, longest], width, &card).forward().unwrap());
-        assert_eq!(of(32, 500).map(|plan| plan.shared_bytes >> 10), [32, 32, 32]);
-        assert_eq!(of(64, 500).map(|plan| plan.shared_bytes >> 10), [48, 64, 64]);
-        assert_eq!(
-            of(64, 500).map(|plan| plan.kernel),
-            ["set_attention_forward_d64_s2", "set_attention_forward_d64_s3", "set_attention_forward_d64_s3"]
-        );
-        assert_eq!(of(64, 128).map(|plan| plan.shared_bytes >> 10), [48, 48, 48]);
+    fn shared_memory_fits_every_card() {
         for card in CARDS {
-            for width in [32, 64] {
-                plan(&[0, 4096], width, &card).forward().unwrap().check(&card).unwrap();
+            for (width, kib) in [(32, [24, 32, 16]), (64, [48, 64, 32])] {
+                let plan = AttentionPlan::new(Roles::Documents, &[0, 4096], Heads { count: 8, width }, &card)
+                    .unwrap();
+                let launches = [plan.forward(false), plan.d_queries(true), plan.d_keys(false)];
+                for (launch, kib) in launches.into_iter().zip(kib) {
+                    let launch = launch.unwrap();
+                    launch.check(&card).unwrap();
+                    let sums = if launch.kernel.contains("d_keys") { 512 } else { 0 };
+                    assert_eq!(launch.shared_bytes, (kib << 10) + sums, "{launch}");
+                }
             }
         }
-    }
-
-    #[test]
-    fn long_sets_come_first() {
-        let tiles = plan(&[0, 1, 1, 302, 430], 32, &Limits::SM_90).tiles;
-        let tiles: Vec<[i32; 4]> = tiles
-            .iter()
-            .map(|tile| [tile.set_begin, tile.set_rows, tile.first_query, tile.query_rows])
-            .collect();
-        assert_eq!(
-            tiles,
-            [[1, 301, 0, 128], [1, 301, 128, 128], [1, 301, 256, 45], [302, 128, 0, 128], [0, 1, 0, 1]]
-        );
+        let small = Limits { shared_per_block: 48 << 10, ..Limits::SM_80 };
+        let heads = Heads { count: 8, width: 64 };
+        let error = AttentionPlan::new(Roles::Documents, &[0, 1], heads, &small).unwrap_err().to_string();
+        assert!(error.contains("attention_d_queries_d64_dropout") && error.contains("49152"), "{error}");
     }
 
     #[test]
     fn nothing_to_do() {
         for offsets in [&[][..], &[0], &[0, 0, 0]] {
-            let plan = plan(offsets, 32, &Limits::SM_90);
-            assert_eq!((plan.rows, plan.forward()), (0, None));
+            let documents = plan(Roles::Documents, offsets, 32);
+            assert_eq!(
+                (documents.output_rows, documents.forward(false), documents.d_keys(true)),
+                (0, None, None)
+            );
         }
+        assert_eq!(plan(Roles::Induce { points: 3 }, &[0], 32).forward(false), None);
+        assert_eq!(plan(Roles::Attend { points: 3 }, &[0, 0], 32).forward(false), None);
     }
 
     #[test]
     fn bad_shapes() {
-        let refuse = |offsets: &[usize], count, width| {
-            SetAttentionPlan::new(offsets, Heads { count, width }, &Limits::SM_90).unwrap_err().to_string()
+        let refuse = |roles, offsets: &[usize], count, width| {
+            AttentionPlan::new(roles, offsets, Heads { count, width }, &Limits::SM_90)
+                .unwrap_err()
+                .to_string()
         };
+        let documents = |offsets: &[usize], count, width| refuse(Roles::Documents, offsets, count, width);
+        let long = [0, MAX_ROWS / 100, MAX_ROWS / 100];
+        let sets: Vec<usize> = vec![0; MAX_ROWS / 128 + 2];
         for (message, part) in [
-            (refuse(&[1, 2], 8, 32), "begins at document 1, not at 0"),
-            (refuse(&[0, 5, 3], 8, 32), "set 1 ends at document 3, before it begins at 5"),
-            (refuse(&[0, 1 << 31], 8, 32), "at most 2147483519 documents, not 2147483648"),
-            (refuse(&[0, MAX_ROWS + 1], 8, 32), "not 2147483520"),
-            (refuse(&[0, 1], 8, 48), "a head is 32 or 64 wide, not 48"),
-            (refuse(&[0, 1], 0, 32), "1 to 65535 heads, not 0"),
-            (refuse(&[0, 1], 65_536, 32), "1 to 65535 heads, not 65536"),
+            (documents(&[1, 2], 8, 32), "begins at document 1, not at 0"),
+            (documents(&[0, 5, 3], 8, 32), "set 1 ends at document 3, before it begins at 5"),
+            (documents(&[0, 1 << 31], 8, 32), "at most 2147483519 documents, not 2147483648"),
+            (documents(&[0, MAX_ROWS + 1], 8, 32), "not 2147483520"),
+            (documents(&[0, 1], 8, 48), "a head is 32 or 64 wide, not 48"),
+            (documents(&[0, 1], 0, 32), "1 to 65535 heads, not 0"),
+            (documents(&[0, 1], 65_536, 32), "1 to 65535 heads, not 65536"),
+            (refuse(Roles::Induce { points: 0 }, &[0, 1], 8, 32), "1 to 128 inducing points, not 0"),
+            (refuse(Roles::Attend { points: 129 }, &[0, 1], 8, 32), "1 to 128 inducing points, not 129"),
+            (refuse(Roles::Induce { points: 20 }, &long, 8, 32), "set 1 has no document"),
+            (
+                refuse(Roles::Attend { points: 128 }, &sets, 8, 32),
+                "at most 2147483519 rows of queries or keys",
+            ),
         ] {
             assert!(message.contains(part), "{message}");
         }
@@ -189,23 +299,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_query_is_in_one_tile(lens in proptest::collection::vec(0usize..400, 0..12)) {
+        fn every_query_and_key_is_in_one_tile(
+            lens in proptest::collection::vec(0usize..400, 0..12),
+            points in 1usize..=128,
+            role in 0usize..3,
+        ) {
+            let roles = [Roles::Documents, Roles::Induce { points }, Roles::Attend { points }][role];
+            let least = if role == 1 { 1 } else { 0 };
             let offsets: Vec<usize> = std::iter::once(0)
-                .chain(lens.iter().scan(0, |end, len| { *end += len; Some(*end) }))
+                .chain(lens.iter().scan(0, |end, &len| { *end += len.max(least); Some(*end) }))
                 .collect();
-            let plan = plan(&offsets, 32, &Limits::SM_90);
-            let mut seen = vec![0; plan.rows];
-            for tile in &plan.tiles {
-                let set = offsets.windows(2).find(|set| set[0] == tile.set_begin as usize && set[1] > set[0]);
-                prop_assert_eq!(set.map(|set| set[1] - set[0]), Some(tile.set_rows as usize));
-                prop_assert!((1..=128).contains(&tile.query_rows) && tile.first_query % 128 == 0);
-                let first = tile.set_begin + tile.first_query;
-                prop_assert!(tile.first_query + tile.query_rows <= tile.set_rows);
-                for row in first..first + tile.query_rows {
-                    seen[row as usize] += 1;
-                }
+            let plan = plan(roles, &offsets, 32);
+            let mut outputs = vec![0; plan.output_rows];
+            for tile in &plan.query_tiles {
+                prop_assert!((1..=128).contains(&tile.query_rows) && tile.first_query % 128 == 0 && tile.key_rows > 0);
+                prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
+                prop_assert!((tile.key_begin + tile.key_rows) as usize <= plan.key_rows);
+                (tile.output_begin..tile.output_begin + tile.query_rows).for_each(|row| outputs[row as usize] += 1);
             }
-            prop_assert!(seen.iter().all(|&times| times == 1));
+            let mut keys = vec![0; plan.key_rows];
+            for tile in &plan.key_tiles {
+                prop_assert!((1..=64).contains(&tile.key_rows) && tile.first_key % 64 == 0);
+                prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
+                prop_assert!((tile.output_begin + tile.query_rows) as usize <= plan.output_rows);
+                (tile.key_begin..tile.key_begin + tile.key_rows).for_each(|row| keys[row as usize] += 1);
+            }
+            prop_assert!(outputs.iter().chain(&keys).all(|&times| times == 1));
+            let bytes = [&plan.query_tiles, &plan.key_tiles].map(|tiles| size_of_val(&tiles[..]));
+            let documents = offsets[offsets.len() - 1];
+            prop_assert!(Arena::bytes_for(bytes) <= AttentionPlan::bytes_bound(sets(&offsets), documents, roles));
         }
     }
 }

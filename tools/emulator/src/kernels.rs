@@ -99,6 +99,19 @@ impl Sources {
         Ok(self)
     }
 
+    /// Leaves out kernels whose names do not begin so, that less is compiled: those that a line makes which is nothing
+    /// but a macro's call with the name first, as `SCALE(scale_d32, 32)`.
+    pub fn only(mut self, beginning: &str) -> Self {
+        for file in self.files.iter_mut().filter(|file| file.is_unit) {
+            let stays = |line: &&str| made_by(line).is_none_or(|kernel| kernel.starts_with(beginning));
+            // Lines keep their numbers.
+            let lines: Vec<&str> =
+                file.text.lines().map(|line| if stays(&line) { line } else { "" }).collect();
+            file.text = lines.join("\n") + "\n";
+        }
+        self
+    }
+
     /// Compiles them to a library.
     pub fn compile(&self) -> Result<Kernels, KernelError> {
         let folder = temporary_folder()?;
@@ -134,6 +147,15 @@ impl Sources {
     pub(crate) fn content(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|file| (file.name.as_str(), file.text.as_str()))
     }
+}
+
+/// The kernel that a line makes which is nothing but a macro's call.
+fn made_by(line: &str) -> Option<&str> {
+    let (name, arguments) = line.strip_suffix(')')?.split_once('(')?;
+    let is_macro = |name: &str| name.bytes().all(|letter| letter.is_ascii_uppercase() || letter == b'_');
+    let kernel = arguments.split(',').next()?;
+    let is_kernel = kernel.bytes().all(|letter| letter.is_ascii_alphanumeric() || letter == b'_');
+    (is_macro(name) && is_kernel).then_some(kernel)
 }
 
 fn add(files: &mut Vec<SourceFile>, path: &Path, is_unit: bool) -> Result<(), KernelError> {
@@ -196,4 +218,20 @@ pub(crate) fn compiler(build: Build) -> Compiler {
 
 pub(crate) fn temporary_folder() -> Result<TempDir, KernelError> {
     TempDir::new().map_err(|source| KernelError::File { path: std::env::temp_dir(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_macros_call_makes_a_kernel() {
+        assert_eq!(made_by("SCALE_ROWS(scale_d32, 32, true)"), Some("scale_d32"));
+        assert_eq!(made_by("SCALE(scale)"), Some("scale"));
+        for line in
+            ["", "#define SCALE(NAME, D) \\", "    scale(p);", "int two(int a)", "SCALE(scale) // a", "f(x)"]
+        {
+            assert_eq!(made_by(line), None, "{line}");
+        }
+    }
 }

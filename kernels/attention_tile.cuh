@@ -1,0 +1,262 @@
+// What the attention kernels share: fragments of scores and their products, dropout, and the way of results to memory.
+#pragma once
+
+#include "attention.h"
+
+#include "tile.cuh"
+
+namespace attention {
+
+constexpr int QUERY_ROWS = ATTENTION_QUERY_ROWS, KEY_ROWS = ATTENTION_KEY_ROWS;
+constexpr float LN_2 = 0.6931471805599453f;
+constexpr float INFINITE = __builtin_huge_valf();
+
+// Fragments of 16 · TILES rows and COLUMNS columns: lane `lane` holds rows lane/4 (e 0 and 1) and lane/4 + 8 (e 2 and 3)
+// of each 16 × 8 results, columns 2·(lane%4) and the next.
+template <int TILES, int COLUMNS> using Fragments = float[TILES][COLUMNS / 8][4];
+
+// The block's work.
+__device__ __forceinline__ AttentionTile load_tile(const AttentionTile *tiles) {
+    const uint4 *from = reinterpret_cast<const uint4 *>(tiles + blockIdx.x);
+    const uint4 halves[2] = {ptx::load_constant(from), ptx::load_constant(from + 1)};
+    AttentionTile tile;
+    static_assert(sizeof(tile) == sizeof(halves), "a tile is two words of 16 bytes");
+    memcpy(&tile, halves, sizeof(tile));
+    return tile;
+}
+
+// Two stages of pairs of tiles of ROWS rows, which a block goes over in turn.
+template <int D, int ROWS> struct Pairs {
+    ptx::Shared begin;
+
+    static constexpr int BYTES = Tile<D>::bytes(2 * 2 * ROWS);
+
+    // The tiles of pair `number`.
+    __device__ __forceinline__ Tile<D> first(int number) const {
+        return Tile<D>{begin + Tile<D>::bytes(number % 2 * 2 * ROWS)};
+    }
+    __device__ __forceinline__ Tile<D> second(int number) const {
+        return Tile<D>{first(number).begin + Tile<D>::bytes(ROWS)};
+    }
+};
+
+// The 16 rows of a tile from `row` on, as the left operand of products.
+template <int D>
+__device__ __forceinline__ void load_operand(uint32_t (&operand)[D / 16][4], Tile<D> tile, int row, int lane) {
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) ptx::ldmatrix_x4(operand[d], tile.at(row + (lane & 15), d * 2 + (lane >> 4)));
+}
+
+template <int TILES, int J> __device__ __forceinline__ void clear(float (&results)[TILES][J][4]) {
+#pragma unroll
+    for (int m = 0; m < TILES; ++m) {
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) results[m][j][e] = 0.0f;
+        }
+    }
+}
+
+// scores = rows · columnsᵀ for the warp's rows and a tile of 8·J columns.
+template <int D, int TILES, int J>
+__device__ __forceinline__ void multiply_transposed(float (&scores)[TILES][J][4],
+                                                    const uint32_t (&rows)[TILES][D / 16][4], Tile<D> columns,
+                                                    int lane) {
+    clear(scores);
+#pragma unroll
+    for (int j = 0; j < J; ++j) {
+#pragma unroll
+        for (int d = 0; d < D / 32; ++d) {
+            uint32_t fragment[4];
+            ptx::ldmatrix_x4(fragment, columns.at(j * 8 + (lane & 7), d * 4 + (lane >> 3)));
+#pragma unroll
+            for (int m = 0; m < TILES; ++m) {
+                ptx::mma_m16n8k16_bf16(scores[m][j], rows[m][2 * d], fragment[0], fragment[1]);
+                ptx::mma_m16n8k16_bf16(scores[m][j], rows[m][2 * d + 1], fragment[2], fragment[3]);
+            }
+        }
+    }
+}
+
+// results += weights · values for a tile of 8·J values.
+template <int D, int TILES, int J>
+__device__ __forceinline__ void multiply_add(float (&results)[TILES][D / 8][4], const float (&weights)[TILES][J][4],
+                                             Tile<D> values, int lane) {
+#pragma unroll
+    for (int j = 0; j < J / 2; ++j) {
+        // Two neighbouring fragments of results are one of the operand.
+        uint32_t operand[TILES][4];
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float *pair = &weights[m][2 * j + i / 2][2 * (i % 2)];
+                operand[m][i] = ptx::pack_bf16(pair[0], pair[1]);
+            }
+        }
+#pragma unroll
+        for (int d = 0; d < D / 16; ++d) {
+            uint32_t fragment[4];
+            ptx::ldmatrix_x4_transposed(fragment, values.at(j * 16 + (lane & 15), d * 2 + (lane >> 4)));
+#pragma unroll
+            for (int m = 0; m < TILES; ++m) {
+                ptx::mma_m16n8k16_bf16(results[m][2 * d], operand[m], fragment[0], fragment[1]);
+                ptx::mma_m16n8k16_bf16(results[m][2 * d + 1], operand[m], fragment[2], fragment[3]);
+            }
+        }
+    }
+}
+
+// Columns from number `valid` of the tile on are none of the set.
+template <int TILES, int J>
+__device__ __forceinline__ void mask_columns(float (&scores)[TILES][J][4], int valid, int lane) {
+#pragma unroll
+    for (int j = 0; j < J; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const bool inside = j * 8 + 2 * (lane & 3) + (e & 1) < valid;
+#pragma unroll
+            for (int m = 0; m < TILES; ++m) scores[m][j][e] = inside ? scores[m][j][e] : -INFINITE;
+        }
+    }
+}
+
+// ---------------------------------------------------------------- dropout: src/ops/dropout.rs draws the same
+
+// Where weights stand, but for their query and key.
+struct Place {
+    uint32_t head, set;
+};
+
+// Philox4x32-10. Bit i: whether the weight of this query and of key 4·group + i is kept.
+__device__ __forceinline__ uint32_t draw(const AttentionDropout &dropout, Place place, uint32_t query,
+                                         uint32_t group) {
+    uint32_t words[4] = {group, query, dropout.attention << 16 | place.head, place.set};
+    uint32_t key[2] = {dropout.key_low, dropout.key_high};
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const uint64_t even = static_cast<uint64_t>(words[0]) * 0xD2511F53u;
+        const uint64_t odd = static_cast<uint64_t>(words[2]) * 0xCD9E8D57u;
+        words[0] = static_cast<uint32_t>(odd >> 32) ^ words[1] ^ key[0];
+        words[1] = static_cast<uint32_t>(odd);
+        words[2] = static_cast<uint32_t>(even >> 32) ^ words[3] ^ key[1];
+        words[3] = static_cast<uint32_t>(even);
+        key[0] += 0x9E3779B9u;
+        key[1] += 0xBB67AE85u;
+    }
+    uint32_t kept = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) kept |= (words[i] >= dropout.threshold ? 1u : 0u) << i;
+    return kept;
+}
+
+// Which weights of 16 rows and 8·J columns are kept: bit 4·j of word e for fragment j and value e.
+template <int J> struct Kept {
+    static_assert(J <= 8);
+    uint32_t words[4];
+
+    __device__ __forceinline__ bool of(int j, int e) const { return (words[e] >> (4 * j) & 1) != 0; }
+
+    // Rows are queries, from `query` on, columns keys, from `key` on.
+    __device__ __forceinline__ void draw_for_queries(const AttentionDropout &dropout, Place place, int query, int key,
+                                                     int lane) {
+        // Two lanes hold four neighbouring keys of the same two queries: each draws for one of the queries.
+        const int odd = lane & 1;
+        uint32_t own = 0;
+#pragma unroll 1
+        for (int j = 0; j < J; ++j) {
+            const int group = key / 4 + 2 * j + (lane >> 1 & 1);
+            own |= draw(dropout, place, query + (lane >> 2) + 8 * odd, group) << (4 * j);
+        }
+        const uint32_t other = ptx::shuffle_xor(own, 1);
+        const uint32_t halves[2] = {odd == 0 ? own : other, odd == 0 ? other : own};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) words[e] = halves[e / 2] >> (2 * odd + e % 2);
+    }
+
+    // Rows are keys, from `key` on, columns queries, from `query` on.
+    __device__ __forceinline__ void draw_for_keys(const AttentionDropout &dropout, Place place, int query, int key,
+                                                  int lane) {
+        // Four lanes hold four neighbouring keys of the same two queries, in both halves: each draws for one value of e.
+        const int own = lane >> 2 & 3;
+        words[0] = 0;
+#pragma unroll 1
+        for (int j = 0; j < J; ++j) {
+            const int group = key / 4 + 2 * (own >> 1) + (lane >> 4);
+            words[0] |= draw(dropout, place, query + 8 * j + 2 * (lane & 3) + (own & 1), group) << (4 * j);
+        }
+        // What the lane draws for e = own ^ i stands in word i.
+#pragma unroll
+        for (int i = 1; i < 4; ++i) words[i] = ptx::shuffle_xor(words[0], i << 2);
+        exchange(words[0], words[1], (own & 1) != 0);
+        exchange(words[2], words[3], (own & 1) != 0);
+        exchange(words[0], words[2], (own & 2) != 0);
+        exchange(words[1], words[3], (own & 2) != 0);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) words[e] >>= own;
+    }
+
+    // weights *= m
+    __device__ __forceinline__ void scale(float (&weights)[J][4], float keep) const {
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) weights[j][e] = of(j, e) ? weights[j][e] * keep : 0.0f;
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ void exchange(uint32_t &a, uint32_t &b, bool really) {
+        const uint32_t first = really ? b : a, second = really ? a : b;
+        a = first;
+        b = second;
+    }
+};
+
+// ---------------------------------------------------------------- results
+
+// The gradients of two values where those are positive, else 0.
+__device__ __forceinline__ uint32_t where_positive(uint32_t gradients, uint32_t values) {
+    // Neither 0, nor negative, nor NaN.
+    const bool low = (values & 0xFFFFu) - 1 < 0x7F80u, high = (values >> 16) - 1 < 0x7F80u;
+    return gradients & ((low ? 0xFFFFu : 0) | (high ? 0xFFFF0000u : 0));
+}
+
+// Writes 16 rows of results, those of them before `rows`, each half times its factor, as bf16: through the rows from
+// `first` on of a tile that only this warp uses, to rows `stride` values apart, the tile's first at `to`. Where `relu` is
+// not null, those are gradients of its values, which are `D` wide rows without gaps.
+template <int D>
+__device__ __forceinline__ void store_rows(const float (&results)[D / 8][4], const float (&factors)[2],
+                                           Tile<D> through, int first, int rows, uint16_t *to, size_t stride,
+                                           const uint16_t *relu, int lane) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int d = 0; d < D / 8; ++d) {
+            const float *pair = &results[d][2 * half];
+            const uint32_t both = ptx::pack_bf16(pair[0] * factors[half], pair[1] * factors[half]);
+            ptx::store_shared(through.at(first + half * 8 + (lane >> 2), d) + (lane & 3) * 4, both);
+        }
+    }
+    ptx::sync_warp();
+    constexpr int PIECES = Tile<D>::PIECES;
+#pragma unroll
+    for (int i = 0; i < 16 * PIECES / 32; ++i) {
+        const int row = first + (i * 32 + lane) / PIECES, piece = lane % PIECES;
+        if (row < rows) {
+            uint4 values = ptx::load_shared<uint4>(through.at(row, piece));
+            if (relu != nullptr) {
+                const uint16_t *from = relu + (row * D + piece * 8);
+                const uint4 of = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
+                values.x = where_positive(values.x, of.x);
+                values.y = where_positive(values.y, of.y);
+                values.z = where_positive(values.z, of.z);
+                values.w = where_positive(values.w, of.w);
+            }
+            ptx::store_global(reinterpret_cast<uint4 *>(to + row * stride + piece * 8), values);
+        }
+    }
+}
+
+} // namespace attention

@@ -1,0 +1,136 @@
+//! Forward: answers, and how far they are off.
+
+use half::bf16;
+
+use super::{ORDERS, Problem, deviation};
+use crate::device::check::Deviation;
+use crate::device::{Arena, DeviceError, Gpu};
+use crate::ops::attention::{
+    AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
+};
+use crate::ops::scratch::PerThread;
+
+/// Answers to a [`Problem`], right or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// `[Nq, H·D]`
+    pub heads: Vec<f64>,
+    /// `[H, Nq]`
+    pub log_sum_exp: Vec<f64>,
+}
+
+/// The exact answer, and those of plain evaluations.
+#[derive(Clone, Debug)]
+pub(super) struct Reference {
+    exact: Answer,
+    plain: [Answer; 3],
+}
+
+impl Problem {
+    /// The answer in f64, by the CPU's own attention.
+    pub fn exact(&self) -> Answer {
+        let [.., rows] = self.rows();
+        let count = self.heads.count;
+        let (mut heads, mut by_row) = (vec![0.0; rows * self.heads.hidden()], vec![0.0; rows * count]);
+        let mut threads = PerThread::default();
+        threads.prepare();
+        self.on_cpu(|attention| forward_on_cpu(&mut heads, Some(&mut by_row), attention, &threads));
+        let log_sum_exp = (0..count * rows).map(|at| by_row[at % rows * count + at / rows]).collect();
+        Answer { heads, log_sum_exp }
+    }
+
+    /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32 and powers of two, weights
+    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go in the order that `order` gives
+    /// to the numbers below a length.
+    fn plain(&self, order: fn(usize) -> Vec<usize>) -> Answer {
+        let (count, width) = (self.heads.count, self.heads.width);
+        let [.., rows] = self.rows();
+        let mut answer =
+            Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
+        let dimensions = order(width);
+        for set in self.sets() {
+            let keys = order(set.keys.len());
+            for head in 0..count {
+                for (number, (query, output)) in set.queries.clone().zip(set.outputs.clone()).enumerate() {
+                    let q = self.query(head, query);
+                    let score = |key: &usize| {
+                        let k = self.key(head, set.keys.start + key);
+                        let products = dimensions.iter().map(|&d| q[d].to_f32() * k[d].to_f32());
+                        products.sum::<f32>() * self.scale_log2e()
+                    };
+                    let scores: Vec<f32> = keys.iter().map(score).collect();
+                    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp2()).collect();
+                    let sum: f32 = weights.iter().sum();
+                    answer.log_sum_exp[head * rows + output] =
+                        f64::from((largest + sum.log2()) * std::f32::consts::LN_2);
+                    let kept = self.kept(&set, head, number);
+                    let mut result = vec![0.0f32; width];
+                    for (&key, &weight) in keys.iter().zip(&weights) {
+                        let weight = bf16::from_f32(weight * kept[key]).to_f32();
+                        let value = self.value(head, set.keys.start + key);
+                        result.iter_mut().zip(value).for_each(|(to, value)| *to += weight * value.to_f32());
+                    }
+                    let to = &mut answer.heads[(output * count + head) * width..][..width];
+                    for (to, value) in to.iter_mut().zip(result) {
+                        *to = bf16::from_f32(value * (self.keep() / sum)).to_f64();
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    /// How far a kernel's answer is off: the heads' results, and the log-sum-exps.
+    pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
+        let reference = self
+            .reference
+            .get_or_init(|| Reference { exact: self.exact(), plain: ORDERS.map(|order| self.plain(order)) });
+        let Reference { exact, plain } = reference;
+        let heads = plain.each_ref().map(|plain| &plain.heads[..]);
+        let log_sum_exp = plain.each_ref().map(|plain| &plain.log_sum_exp[..]);
+        let hidden = self.heads.hidden();
+        [
+            self.by_size(&kernel.heads, &heads, &exact.heads, |set| {
+                vec![set.outputs.start * hidden..set.outputs.end * hidden]
+            }),
+            deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, |value| f64::from(value as f32)),
+        ]
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let [_, _, rows] = self.rows();
+        // An arena each: what a kernel wrote behind a buffer would be behind its memory.
+        let arena = |bytes| gpu.arena("the check of attention", bytes);
+        let attention = self.on_device(gpu)?;
+        let mut heads = arena(2 * rows * self.heads.hidden())?.take(rows * self.heads.hidden())?;
+        let mut log_sum_exp = arena(4 * rows * self.heads.count)?.take(rows * self.heads.count)?;
+        let (mut q, mut kv, mut qkv) = (None, None, None);
+        let qkv = if self.roles == Roles::Documents {
+            let values = [&self.q[..], &self.kv].concat();
+            let qkv = qkv.insert(arena(2 * values.len())?.take(values.len())?);
+            gpu.upload(qkv, &values)?;
+            Qkv::Together(qkv)
+        } else {
+            let q = q.insert(arena(2 * self.q.len())?.take(self.q.len())?);
+            let kv = kv.insert(arena(2 * self.kv.len())?.take(self.kv.len())?);
+            gpu.upload(q, &self.q)?;
+            gpu.upload(kv, &self.kv)?;
+            Qkv::Apart { q, kv }
+        };
+        attention_forward(gpu, &attention, qkv, &mut heads, &mut log_sum_exp, self.dropout())?;
+        Ok(Answer {
+            heads: gpu.download(&heads)?.into_iter().map(bf16::to_f64).collect(),
+            log_sum_exp: gpu.download(&log_sum_exp)?.into_iter().map(f64::from).collect(),
+        })
+    }
+
+    /// The plan, in an arena that is as large as the bound says.
+    pub(super) fn on_device(&self, gpu: &Gpu) -> Result<DeviceAttention, DeviceError> {
+        let (sets, documents) = (self.offsets.len() - 1, self.offsets[self.offsets.len() - 1]);
+        let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles);
+        let mut arena: Arena = gpu.arena("the plan of attention", bytes)?;
+        DeviceAttention::new(gpu, &mut arena, self.roles, &self.offsets, self.heads)
+    }
+}

@@ -1,0 +1,331 @@
+//! Problems of attention on a GPU, their exact answers, and what a kernel's answers are held against.
+
+mod forward;
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+pub use forward::Answer;
+use half::bf16;
+
+use super::{Attention, AttentionPlan, Heads, Roles, Rows};
+use crate::device::check::{Checked, Deviation, deviation};
+use crate::device::{DeviceError, Gpu, Limits};
+use crate::ops::dropout::Dropout;
+use crate::rng::{Rng, Stream};
+use forward::Reference;
+
+/// Attention of bf16 queries, keys and values.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    roles: Roles,
+    offsets: Vec<usize>,
+    heads: Heads,
+    q: Vec<bf16>,
+    kv: Vec<bf16>,
+    dropout: Option<Dropout>,
+    reference: OnceLock<Reference>,
+}
+
+/// The rows of one set.
+struct Set {
+    number: usize,
+    documents: usize,
+    queries: Range<usize>,
+    outputs: Range<usize>,
+    keys: Range<usize>,
+}
+
+impl Problem {
+    /// The problem of sets that `offsets` `[B + 1]` delimit, of heads, and of q `[H, Nq, D]`, or `[H, M, D]`, and kv
+    /// `[2, H, Nk, D]`.
+    ///
+    /// # Errors
+    ///
+    /// What no plan takes, and q and kv of another size.
+    pub fn new(
+        roles: Roles,
+        offsets: Vec<usize>,
+        heads: Heads,
+        q: Vec<bf16>,
+        kv: Vec<bf16>,
+    ) -> Result<Self, DeviceError> {
+        let plan = AttentionPlan::new(roles, &offsets, heads, &Limits::SM_90)?;
+        for (name, found, rows) in [("q", q.len(), plan.query_rows), ("kv", kv.len(), 2 * plan.key_rows)] {
+            if found != rows * heads.hidden() {
+                return Err(DeviceError::Shapes(format!(
+                    "a problem of attention: {name} of {rows} rows and {} heads of {} does not have {found} values",
+                    heads.count, heads.width
+                )));
+            }
+        }
+        Ok(Problem { roles, offsets, heads, q, kv, dropout: None, reference: OnceLock::new() })
+    }
+
+    /// Normally distributed numbers for sets of these sizes.
+    ///
+    /// # Panics
+    ///
+    /// Sizes that no plan takes.
+    pub fn random(roles: Roles, sizes: &[usize], heads: Heads, seed: u64) -> Self {
+        let mut offsets = vec![0];
+        offsets.extend(sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        }));
+        let plan =
+            AttentionPlan::new(roles, &offsets, heads, &Limits::SM_90).expect("sizes that can be planned");
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let [q, kv] =
+            [plan.query_rows, 2 * plan.key_rows].map(|rows| normal(&mut rng, rows * heads.hidden()));
+        Problem { roles, offsets, heads, q, kv, dropout: None, reference: OnceLock::new() }
+    }
+
+    /// The same with dropout at this rate.
+    pub fn with_dropout(mut self, rate: f64) -> Self {
+        self.dropout = Dropout::new(rate, 11, 3, 5);
+        self.reference = OnceLock::new();
+        self
+    }
+
+    /// Who attends to whom.
+    pub fn roles(&self) -> Roles {
+        self.roles
+    }
+
+    /// Where the sets begin and the last ends `[B + 1]`.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets
+    }
+
+    /// Heads.
+    pub fn heads(&self) -> Heads {
+        self.heads
+    }
+
+    /// Queries `[H, Nq, D]`, or `[H, M, D]`.
+    pub fn q(&self) -> &[bf16] {
+        &self.q
+    }
+
+    /// Keys and values `[2, H, Nk, D]`.
+    pub fn kv(&self) -> &[bf16] {
+        &self.kv
+    }
+
+    /// Queries, and keys and values, to be changed.
+    pub fn qkv_mut(&mut self) -> [&mut [bf16]; 2] {
+        self.reference = OnceLock::new();
+        [&mut self.q, &mut self.kv]
+    }
+
+    /// Dropout of the weights.
+    pub fn dropout(&self) -> Option<&Dropout> {
+        self.dropout.as_ref()
+    }
+
+    /// The plan on a card of these limits.
+    ///
+    /// # Errors
+    ///
+    /// A card that has too little shared memory.
+    pub fn plan(&self, limits: &Limits) -> Result<AttentionPlan, DeviceError> {
+        AttentionPlan::new(self.roles, &self.offsets, self.heads, limits)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = Set> {
+        self.offsets.windows(2).enumerate().map(|(number, set)| {
+            let documents = set[0]..set[1];
+            let of_points = |points: usize| number * points..(number + 1) * points;
+            let (queries, outputs, keys) = match self.roles {
+                Roles::Documents => (documents.clone(), documents.clone(), documents.clone()),
+                Roles::Induce { points } => (0..points, of_points(points), documents.clone()),
+                Roles::Attend { points } => (documents.clone(), documents.clone(), of_points(points)),
+            };
+            Set { number, documents: documents.len(), queries, outputs, keys }
+        })
+    }
+
+    /// Offsets `[B + 1]` of the sets among the results, and among the keys.
+    fn row_offsets(&self) -> [Vec<usize>; 2] {
+        let ends =
+            |end: fn(&Set) -> usize| std::iter::once(0).chain(self.sets().map(|set| end(&set))).collect();
+        [ends(|set| set.outputs.end), ends(|set| set.keys.end)]
+    }
+
+    /// Rows of q, of k, and of the results.
+    fn rows(&self) -> [usize; 3] {
+        let [outputs, keys] = self.row_offsets().map(|offsets| offsets[offsets.len() - 1]);
+        [self.q.len() / self.heads.hidden(), keys, outputs]
+    }
+
+    fn query(&self, head: usize, row: usize) -> &[bf16] {
+        row_of(&self.q, self.heads, self.q.len() / self.heads.hidden(), head, row)
+    }
+
+    fn key(&self, head: usize, row: usize) -> &[bf16] {
+        row_of(&self.kv, self.heads, self.kv.len() / 2 / self.heads.hidden(), head, row)
+    }
+
+    fn value(&self, head: usize, row: usize) -> &[bf16] {
+        let half = self.kv.len() / 2;
+        row_of(&self.kv[half..], self.heads, half / self.heads.hidden(), head, row)
+    }
+
+    /// What the weights of a query are multiplied by, but for 1/(1 − rate): 1, or 0 where they are dropped.
+    fn kept(&self, set: &Set, head: usize, query: usize) -> Vec<f32> {
+        let mut kept = vec![1.0f32; set.keys.len()];
+        if let Some(dropout) = &self.dropout {
+            dropout.apply(&mut kept, 0, [set.number, head, query]);
+            kept.iter_mut().for_each(|kept| *kept = if *kept == 0.0 { 0.0 } else { 1.0 });
+        }
+        kept
+    }
+
+    /// 1/(1 − rate), or 1.
+    fn keep(&self) -> f32 {
+        self.dropout.as_ref().map_or(1.0, |dropout| dropout.numbers().keep)
+    }
+
+    /// log2(e) / √D
+    fn scale_log2e(&self) -> f32 {
+        (std::f64::consts::LOG2_E / (self.heads.width as f64).sqrt()) as f32
+    }
+
+    /// Calls `run` with the attention of the CPU in f64.
+    fn on_cpu<R>(&self, run: impl FnOnce(&Attention<'_, f64>) -> R) -> R {
+        let hidden = self.heads.hidden();
+        let q = by_rows(&self.q, self.heads, 1);
+        let kv = by_rows(&self.kv, self.heads, 2);
+        let [query_offsets, key_offsets] = self.row_offsets();
+        run(&Attention {
+            heads: self.heads,
+            q: Rows { data: &q, stride: hidden, column: 0 },
+            k: Rows { data: &kv, stride: 2 * hidden, column: 0 },
+            v: Rows { data: &kv, stride: 2 * hidden, column: hidden },
+            query_offsets: &query_offsets,
+            key_offsets: &key_offsets,
+            shared_queries: matches!(self.roles, Roles::Induce { .. }),
+            dropout: self.dropout,
+        })
+    }
+
+    /// How far results are off, each `values` of its row of q's or k's side: sets are held against those of like size,
+    /// since what belongs to long sets is smaller, or larger. `rows` are those of a set.
+    fn by_size(
+        &self,
+        kernel: &[f64],
+        plain: &[&[f64]],
+        exact: &[f64],
+        places: impl Fn(&Set) -> Vec<Range<usize>>,
+    ) -> Deviation {
+        let mut worst = Deviation::default();
+        for sizes in [0..16, 16..64, 64..256, 256..usize::MAX] {
+            let sets = self.sets().filter(|set| sizes.contains(&set.documents));
+            let places: Vec<Range<usize>> = sets.flat_map(|set| places(&set)).collect();
+            let of_class = |values: &[f64]| -> Vec<f64> {
+                let runs = places.iter().map(|run| values.get(run.clone()).unwrap_or(&[]));
+                runs.flatten().copied().collect()
+            };
+            let plain: Vec<Vec<f64>> = plain.iter().map(|values| of_class(values)).collect();
+            let plain: Vec<&[f64]> = plain.iter().map(|values| &values[..]).collect();
+            worst = worst.worse(deviation(&of_class(kernel), &plain, &of_class(exact), to_bf16));
+        }
+        worst
+    }
+}
+
+/// The orders of sums: each gives one to the numbers below a length.
+const ORDERS: [fn(usize) -> Vec<usize>; 3] = [
+    |len| (0..len).collect(),
+    |len| (0..len).rev().collect(),
+    |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
+];
+
+fn normal(rng: &mut Rng, len: usize) -> Vec<bf16> {
+    (0..len).map(|_| bf16::from_f64(rng.normal())).collect()
+}
+
+fn to_bf16(value: f64) -> f64 {
+    bf16::from_f64(value).to_f64()
+}
+
+/// D values of `[H, rows, D]`.
+fn row_of<T>(values: &[T], heads: Heads, rows: usize, head: usize, row: usize) -> &[T] {
+    &values[(head * rows + row) * heads.width..][..heads.width]
+}
+
+/// Values `[parts, H, rows, D]` as rows `[rows, parts·H·D]`.
+fn by_rows(values: &[bf16], heads: Heads, parts: usize) -> Vec<f64> {
+    let rows = values.len() / parts / heads.hidden();
+    let mut to = vec![0.0; values.len()];
+    for (at, run) in values.chunks_exact(heads.width).enumerate() {
+        let begin = (at % rows * parts * heads.count + at / rows) * heads.width;
+        to[begin..begin + heads.width].iter_mut().zip(run).for_each(|(to, value)| *to = value.to_f64());
+    }
+    to
+}
+
+/// Every role on a card: more points than rows of a warp, and sets that reach every path: one document, less and more
+/// than a tile of keys or queries, several tiles.
+const RUNS: [(&str, Roles, &[usize]); 3] = [
+    ("documents", Roles::Documents, &[1, 40, 64, 65, 129, 260]),
+    ("points to documents", Roles::Induce { points: 20 }, &[1, 40, 129]),
+    ("documents to points", Roles::Attend { points: 20 }, &[1, 40, 129]),
+];
+
+/// Runs attention on the device and holds it against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for width in [32, 64] {
+        for (who, roles, sizes) in RUNS {
+            for dropout in [0.0, 0.2] {
+                let problem =
+                    Problem::random(roles, sizes, Heads { count: 2, width }, 1).with_dropout(dropout);
+                let what = format!("head width {width}, dropout {dropout}, {who}");
+                let [heads, log_sum_exp] = problem.deviations(&problem.solve(gpu)?);
+                checked.push(Checked {
+                    what: format!("attention, forward, {what}"),
+                    deviation: heads.worse(log_sum_exp),
+                });
+            }
+        }
+    }
+    Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let heads = Heads { count: 2, width: 32 };
+        let new = |roles, offsets: &[usize], [q, kv]: [usize; 2]| {
+            let zeros = |rows| vec![bf16::ZERO; rows * 64];
+            Problem::new(roles, offsets.to_vec(), heads, zeros(q), zeros(kv)).map(|problem| problem.rows())
+        };
+        assert_eq!(new(Roles::Documents, &[0, 2, 2, 3], [3, 6]).unwrap(), [3, 3, 3]);
+        assert_eq!(new(Roles::Induce { points: 4 }, &[0, 2, 3], [4, 6]).unwrap(), [4, 3, 8]);
+        assert_eq!(new(Roles::Attend { points: 4 }, &[0, 2, 3], [3, 16]).unwrap(), [3, 8, 3]);
+        for (offsets, rows, part) in [
+            (&[1, 2][..], [1, 2], "begins at document 1"),
+            (&[0, 3], [2, 6], "q of 3 rows and 2 heads of 32 does not have 128 values"),
+            (&[0, 3], [3, 7], "kv of 6 rows and 2 heads of 32 does not have 448 values"),
+        ] {
+            let message = new(Roles::Documents, offsets, rows).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn rows_of_all_heads_stand_together() {
+        let values: Vec<bf16> = (0..2 * 2 * 3 * 4).map(|at| bf16::from_f64(f64::from(at))).collect();
+        let rows = by_rows(&values, Heads { count: 2, width: 4 }, 2);
+        // Row 1: its two heads of k, then of v.
+        let begins = [4.0, 16.0, 28.0, 40.0];
+        let expected: Vec<f64> =
+            begins.iter().flat_map(|begin| (0..4).map(move |d| begin + f64::from(d))).collect();
+        assert_eq!(rows[16..32], expected[..]);
+    }
+}

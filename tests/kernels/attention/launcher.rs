@@ -1,0 +1,137 @@
+//! What the launcher refuses.
+
+use half::bf16;
+use setrank::device::{Buffer, DeviceError, Gpu};
+use setrank::ops::attention::{AttentionPlan, DeviceAttention, Heads, Qkv, Roles, attention_forward};
+use setrank_emulator::driver::{self, Configuration};
+
+const HEADS: Heads = Heads { count: 2, width: 64 };
+
+/// Runs on the first of two devices.
+fn on_a_gpu(run: impl FnOnce(&Gpu)) {
+    let configuration = Configuration { devices: 2, ..Configuration::default() };
+    driver::with(&configuration, |_| run(&Gpu::new(0).unwrap())).unwrap();
+}
+
+/// Sets of 3 and 2 documents, and buffers of every size that they need.
+struct Batch {
+    attention: DeviceAttention,
+    q: Buffer<bf16>,
+    kv: Buffer<bf16>,
+    qkv: Buffer<bf16>,
+    heads: Buffer<bf16>,
+    log_sum_exp: Buffer<f32>,
+}
+
+impl Batch {
+    fn new(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Self {
+        let mut arena = gpu.arena("a batch", 1 << 20).unwrap();
+        let attention = DeviceAttention::new(gpu, &mut arena, roles, offsets, HEADS).unwrap();
+        let plan = attention.plan();
+        let (queries, keys, outputs) = (plan.query_rows, plan.key_rows, plan.output_rows);
+        let hidden = HEADS.hidden();
+        let mut take = |rows: usize| {
+            let mut buffer = arena.take(rows * hidden).unwrap();
+            gpu.upload(&mut buffer, &vec![bf16::ONE; rows * hidden]).unwrap();
+            buffer
+        };
+        let [q, kv, qkv, heads] = [queries, 2 * keys, queries + 2 * keys, outputs].map(&mut take);
+        let log_sum_exp = arena.take(outputs * HEADS.count).unwrap();
+        Batch { attention, q, kv, qkv, heads, log_sum_exp }
+    }
+
+    fn forward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
+        let qkv = Qkv::Apart { q: &self.q, kv: &self.kv };
+        attention_forward(gpu, &self.attention, qkv, &mut self.heads, &mut self.log_sum_exp, None)
+    }
+}
+
+#[test]
+fn forward_refuses_what_does_not_fit() {
+    on_a_gpu(|gpu| {
+        let refused = |change: &dyn Fn(&mut Batch), part: &str| {
+            let mut batch = Batch::new(gpu, Roles::Documents, &[0, 3, 5]);
+            batch.forward(gpu).unwrap();
+            change(&mut batch);
+            let message = batch.forward(gpu).unwrap_err().to_string();
+            assert!(message.contains("attention, forward") && message.contains(part), "{message}");
+        };
+        refused(&|batch| batch.q = batch.q.part(0..632).unwrap(), "q [H, Nq, D] has 632 values, not 640");
+        refused(&|batch| batch.kv = batch.kv.part(0..0).unwrap(), "kv [2, H, Nk, D] has 0 values, not 1280");
+        refused(
+            &|batch| batch.heads = batch.kv.part(0..640).unwrap(),
+            "heads [Nq, H·D] and kv [2, H, Nk, D] share",
+        );
+        refused(
+            &|batch| batch.log_sum_exp = batch.log_sum_exp.part(0..8).unwrap(),
+            "log-sum-exp [H, Nq] has 8 values, not 10",
+        );
+        let other = Gpu::new(1).unwrap();
+        let theirs = || Batch::new(&other, Roles::Documents, &[0, 3, 5]);
+        refused(&|batch| batch.attention = theirs().attention, "tiles of queries: a buffer of another GPU");
+        refused(
+            &|batch| batch.log_sum_exp = theirs().log_sum_exp,
+            "log-sum-exp [H, Nq]: a buffer of another GPU",
+        );
+        refused(&|batch| batch.heads = theirs().heads, "heads [Nq, H·D]: a buffer of another GPU");
+        gpu.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn queries_keys_and_values_are_together_among_documents_alone() {
+    on_a_gpu(|gpu| {
+        for (roles, right) in [
+            (Roles::Documents, true),
+            (Roles::Induce { points: 5 }, false),
+            (Roles::Attend { points: 5 }, false),
+        ] {
+            let mut batch = Batch::new(gpu, roles, &[0, 5]);
+            let Batch { attention, qkv, heads, log_sum_exp, .. } = &mut batch;
+            let result = attention_forward(gpu, attention, Qkv::Together(qkv), heads, log_sum_exp, None);
+            match result {
+                Ok(()) => assert!(right, "{roles:?}"),
+                Err(error) => {
+                    assert!(!right && error.to_string().contains("among documents alone"), "{error}")
+                }
+            }
+        }
+        let mut short = Batch::new(gpu, Roles::Documents, &[0, 5]);
+        let Batch { attention, q, heads, log_sum_exp, .. } = &mut short;
+        let error =
+            attention_forward(gpu, attention, Qkv::Together(q), heads, log_sum_exp, None).unwrap_err();
+        assert!(error.to_string().contains("qkv [3, H, N, D] has 640 values, not 1920"), "{error}");
+        gpu.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_launched_for_nothing() {
+    on_a_gpu(|gpu| {
+        Batch::new(gpu, Roles::Documents, &[0, 0]).forward(gpu).unwrap();
+        Batch::new(gpu, Roles::Attend { points: 3 }, &[0, 0]).forward(gpu).unwrap();
+        Batch::new(gpu, Roles::Induce { points: 3 }, &[0]).forward(gpu).unwrap();
+        gpu.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn plans_that_cannot_be_are_refused() {
+    on_a_gpu(|gpu| {
+        let mut arena = gpu.arena("a batch", 1 << 10).unwrap();
+        for (roles, offsets) in
+            [(Roles::Documents, &[0, 3, 2][..]), (Roles::Induce { points: 3 }, &[0, 2, 2])]
+        {
+            assert!(DeviceAttention::new(gpu, &mut arena, roles, offsets, HEADS).is_err());
+        }
+        // What the bound says is enough, and not by much too much.
+        let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
+        for roles in [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }] {
+            let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles);
+            let mut arena = gpu.arena("a plan", bytes).unwrap();
+            let attention = DeviceAttention::new(gpu, &mut arena, roles, &offsets, HEADS).unwrap();
+            let plan = attention.plan();
+            assert!(bytes <= 2 * 32 * (plan.query_tiles.len() + plan.key_tiles.len()), "{roles:?}");
+        }
+    });
+}
