@@ -1,4 +1,5 @@
 // Attention over sets: the kernels of the templates, which stand, described, in the headers.
+#include "attention_backward.cuh"
 #include "attention_forward.cuh"
 
 #define ATTENTION_FORWARD(NAME, D, DROPOUT)                                                                           \
@@ -10,3 +11,23 @@ ATTENTION_FORWARD(attention_forward_d32, 32, false)
 ATTENTION_FORWARD(attention_forward_d32_dropout, 32, true)
 ATTENTION_FORWARD(attention_forward_d64, 64, false)
 ATTENTION_FORWARD(attention_forward_d64_dropout, 64, true)
+
+#define ATTENTION_D_QUERIES(NAME, D, DROPOUT)                                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_D_QUERIES_THREADS)                                        \
+        NAME(const __grid_constant__ AttentionBackward p) {                                                           \
+        attention::d_queries<D, DROPOUT>(p);                                                                          \
+    }
+ATTENTION_D_QUERIES(attention_d_queries_d32, 32, false)
+ATTENTION_D_QUERIES(attention_d_queries_d32_dropout, 32, true)
+ATTENTION_D_QUERIES(attention_d_queries_d64, 64, false)
+ATTENTION_D_QUERIES(attention_d_queries_d64_dropout, 64, true)
+
+#define ATTENTION_D_KEYS(NAME, D, DROPOUT)                                                                            \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_D_KEYS_THREADS)                                           \
+        NAME(const __grid_constant__ AttentionBackward p) {                                                           \
+        attention::d_keys<D, DROPOUT>(p);                                                                             \
+    }
+ATTENTION_D_KEYS(attention_d_keys_d32, 32, false)
+ATTENTION_D_KEYS(attention_d_keys_d32_dropout, 32, true)
+ATTENTION_D_KEYS(attention_d_keys_d64, 64, false)
+ATTENTION_D_KEYS(attention_d_keys_d64_dropout, 64, true)

@@ -27,7 +27,7 @@ pub fn choose(asked: DeviceChoice) -> Result<Chosen, Unavailable> {
     }
 }
 
-/// Why no GPU computes models: of its kernels there is only set attention's yet.
+/// Why no GPU computes models: there are kernels, and nothing that launches them in a model's order yet.
 fn no_gpu_for_models() -> Unavailable {
     let machine = match probe::gpu(0) {
         Ok(gpu) => format!("{} runs single kernels: `setrank info --devices --check`", gpu.name),

@@ -77,7 +77,7 @@ mod mock {
                 "compute capability 8.9",
                 "auto: cpu: models are computed on the CPU",
                 "cuda:0: attention, forward, head width 32, dropout 0, documents: right",
-                "cuda:1: attention, forward, head width 64, dropout 0.2, documents to points: right",
+                "cuda:1: attention, backward, head width 64, dropout 0.2, documents to points: right",
             ],
         );
         let (code, out, _) = on(&folder, "cc=8.0", "info --devices --check --json");
@@ -132,7 +132,7 @@ mod mock {
         contains(&out, &["cannot be used", "8.0 or more"]);
         for (device, parts) in [
             ("cc=7.5", &["8.0 or more"][..]),
-            ("launch-fails-at=1", &["attention_forward_d32", "keys and 2 heads", "CUDA_ERROR_LAUNCH_FAILED"]),
+            ("launch-fails-at=1", &["not checked: launching", "CUDA_ERROR_LAUNCH_FAILED"]),
             ("out-of-memory-at=1", &["GPU memory", "are free"]),
         ] {
             let (code, _, err) = on(&folder, device, "info --devices --check");

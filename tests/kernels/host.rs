@@ -10,7 +10,6 @@ use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration, Streams};
 
-
 const HEADS: Heads = Heads { count: 2, width: 64 };
 
 fn documents(sizes: &[usize]) -> Problem {

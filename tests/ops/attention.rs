@@ -141,7 +141,7 @@ fn gradients() {
             let (out, lse) = case.run::<f64>(&case.q, &case.kv);
             // What is there before must not matter.
             let (mut dq, mut dkv) = (vec![f64::NAN; out.len()], vec![f64::NAN; case.kv.len()]);
-            let gradients = QkvGradients::Apart { q: &mut dq, kv: &mut dkv };
+            let gradients = QkvGradients::Apart { q: &mut dq[..], kv: &mut dkv[..] };
             attention::backward(
                 gradients,
                 &d_out,

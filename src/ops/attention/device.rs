@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{AttentionPlan, Heads, Roles};
+use super::{AttentionPlan, Heads, QkvGradients, Roles};
 use crate::device::abi::{AttentionBackward, AttentionForward, AttentionTile};
 use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::dropout::Dropout;
@@ -147,4 +147,85 @@ pub fn attention_forward(
     // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
     // freed in the stream's order.
     unsafe { gpu.launch(&launch, &parameter) }
+}
+
+impl QkvGradients<'_, Buffer<bf16>> {
+    /// Notes them, and gives where those of q, and of k and v, go.
+    fn note(
+        self,
+        operands: &mut Operands<'_>,
+        attention: &DeviceAttention,
+    ) -> Result<[*mut u16; 2], DeviceError> {
+        let [q_len, _, kv_len] = attention.lens();
+        match self {
+            QkvGradients::Together(qkv) => {
+                attention.may_be_together()?;
+                operands.writes("d qkv [3, H, N, D]", qkv, q_len + kv_len)?;
+                let q = qkv.pointer_mut::<u16>();
+                Ok([q, q.wrapping_add(q_len)])
+            }
+            QkvGradients::Apart { q, kv } => {
+                operands.writes("d q [H, Nq, D]", q, q_len)?;
+                operands.writes("d kv [2, H, Nk, D]", kv, kv_len)?;
+                Ok([q.pointer_mut(), kv.pointer_mut()])
+            }
+        }
+    }
+}
+
+/// Queues the gradients of q, k and v, where `d_heads` `[Nq, H·D]` is that of `heads`, and forward left `heads` and
+/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch. With `relu`, q, k and v are stored behind a ReLU, and
+/// the gradients are those in front of it. Dropout is that of forward.
+///
+/// # Errors
+///
+/// As [`attention_forward`].
+#[allow(clippy::too_many_arguments, reason = "each is a tensor of its own")]
+pub fn attention_backward(
+    gpu: &Gpu,
+    attention: &DeviceAttention,
+    gradients: QkvGradients<'_, Buffer<bf16>>,
+    d_heads: &Buffer<bf16>,
+    qkv: Qkv<'_>,
+    heads: &Buffer<bf16>,
+    log_sum_exp: &Buffer<f32>,
+    delta: &mut Buffer<f32>,
+    relu: bool,
+    dropout: Option<&Dropout>,
+) -> Result<(), DeviceError> {
+    let plan = &attention.plan;
+    let [values, ..] = attention.lens();
+    let sums = plan.output_rows * plan.heads.count;
+    let mut operands = Operands::new(gpu, "attention, backward");
+    operands.reads("tiles of queries", &attention.query_tiles, plan.query_tiles.len())?;
+    operands.reads("tiles of keys", &attention.key_tiles, plan.key_tiles.len())?;
+    operands.reads("d heads [Nq, H·D]", d_heads, values)?;
+    let [q, kv] = qkv.note(&mut operands, attention)?;
+    operands.reads("heads [Nq, H·D]", heads, values)?;
+    operands.reads("log-sum-exp [H, Nq]", log_sum_exp, sums)?;
+    operands.scratch("delta [H, Nq]", delta, sums)?;
+    let [d_q, d_kv] = gradients.note(&mut operands, attention)?;
+    let parameter = AttentionBackward {
+        q,
+        kv,
+        output: heads.pointer(),
+        d_output: d_heads.pointer(),
+        log_sum_exp: log_sum_exp.pointer(),
+        delta: delta.pointer_mut(),
+        d_q,
+        d_kv,
+        ..plan.backward_numbers(relu, dropout)
+    };
+    if let Some(launch) = plan.d_queries(dropout.is_some()) {
+        let parameter = AttentionBackward { tiles: attention.query_tiles.pointer(), ..parameter };
+        // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
+        // freed in the stream's order.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    if let Some(launch) = plan.d_keys(dropout.is_some()) {
+        let parameter = AttentionBackward { tiles: attention.key_tiles.pointer(), ..parameter };
+        // SAFETY: as above.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    Ok(())
 }

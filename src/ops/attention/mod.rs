@@ -20,7 +20,7 @@ use std::ops::Range;
 
 pub use backward::backward;
 #[cfg(feature = "cuda")]
-pub use device::{DeviceAttention, Qkv, attention_forward};
+pub use device::{DeviceAttention, Qkv, attention_backward, attention_forward};
 pub use forward::forward;
 #[cfg(feature = "cuda")]
 pub use plan::AttentionPlan;

@@ -2,7 +2,9 @@
 
 use half::bf16;
 use setrank::device::{Buffer, DeviceError, Gpu};
-use setrank::ops::attention::{AttentionPlan, DeviceAttention, Heads, Qkv, Roles, attention_forward};
+use setrank::ops::attention::{
+    AttentionPlan, DeviceAttention, Heads, Qkv, QkvGradients, Roles, attention_backward, attention_forward,
+};
 use setrank_emulator::driver::{self, Configuration};
 
 const HEADS: Heads = Heads { count: 2, width: 64 };
@@ -21,6 +23,10 @@ struct Batch {
     qkv: Buffer<bf16>,
     heads: Buffer<bf16>,
     log_sum_exp: Buffer<f32>,
+    d_heads: Buffer<bf16>,
+    d_q: Buffer<bf16>,
+    d_kv: Buffer<bf16>,
+    delta: Buffer<f32>,
 }
 
 impl Batch {
@@ -36,13 +42,22 @@ impl Batch {
             buffer
         };
         let [q, kv, qkv, heads] = [queries, 2 * keys, queries + 2 * keys, outputs].map(&mut take);
-        let log_sum_exp = arena.take(outputs * HEADS.count).unwrap();
-        Batch { attention, q, kv, qkv, heads, log_sum_exp }
+        let [d_heads, d_q, d_kv] = [outputs, outputs, 2 * keys].map(&mut take);
+        let [log_sum_exp, delta] = [(); 2].map(|()| arena.take(outputs * HEADS.count).unwrap());
+        Batch { attention, q, kv, qkv, heads, log_sum_exp, d_heads, d_q, d_kv, delta }
     }
 
     fn forward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
         let qkv = Qkv::Apart { q: &self.q, kv: &self.kv };
         attention_forward(gpu, &self.attention, qkv, &mut self.heads, &mut self.log_sum_exp, None)
+    }
+
+    fn backward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
+        let qkv = Qkv::Apart { q: &self.q, kv: &self.kv };
+        let gradients = QkvGradients::Apart { q: &mut self.d_q, kv: &mut self.d_kv };
+        let (attention, log_sum_exp, delta) = (&self.attention, &self.log_sum_exp, &mut self.delta);
+        let (d_heads, heads) = (&self.d_heads, &self.heads);
+        attention_backward(gpu, attention, gradients, d_heads, qkv, heads, log_sum_exp, delta, false, None)
     }
 }
 
@@ -79,6 +94,50 @@ fn forward_refuses_what_does_not_fit() {
 }
 
 #[test]
+fn backward_refuses_what_does_not_fit() {
+    on_a_gpu(|gpu| {
+        let refused = |change: &dyn Fn(&mut Batch), part: &str| {
+            let mut batch = Batch::new(gpu, Roles::Induce { points: 7 }, &[0, 3, 5]);
+            batch.forward(gpu).unwrap();
+            batch.backward(gpu).unwrap();
+            change(&mut batch);
+            let message = batch.backward(gpu).unwrap_err().to_string();
+            assert!(message.contains("attention, backward") && message.contains(part), "{message}");
+        };
+        refused(&|batch| batch.q = batch.q.part(0..640).unwrap(), "q [H, Nq, D] has 640 values, not 896");
+        refused(
+            &|batch| batch.d_q = batch.d_q.part(0..896).unwrap(),
+            "d q [H, Nq, D] has 896 values, not 1792",
+        );
+        refused(
+            &|batch| batch.d_kv = batch.d_kv.part(8..16).unwrap(),
+            "d kv [2, H, Nk, D] has 8 values, not 1280",
+        );
+        refused(
+            &|batch| batch.delta = batch.delta.part(0..4).unwrap(),
+            "delta [H, Nq] has 4 values, not 28 or more",
+        );
+        refused(
+            &|batch| batch.d_heads = batch.q.part(0..8).unwrap(),
+            "d heads [Nq, H·D] has 8 values, not 1792",
+        );
+        refused(
+            &|batch| batch.d_q = batch.d_heads.part(0..1792).unwrap(),
+            "d q [H, Nq, D] and d heads [Nq, H·D] share",
+        );
+        refused(
+            &|batch| batch.delta = batch.log_sum_exp.part(0..28).unwrap(),
+            "delta [H, Nq] and log-sum-exp [H, Nq] share",
+        );
+        let other = Gpu::new(1).unwrap();
+        let theirs = || Batch::new(&other, Roles::Induce { points: 7 }, &[0, 3, 5]);
+        refused(&|batch| batch.d_kv = theirs().d_kv, "d kv [2, H, Nk, D]: a buffer of another GPU");
+        refused(&|batch| batch.heads = theirs().heads, "heads [Nq, H·D]: a buffer of another GPU");
+        gpu.synchronize().unwrap();
+    });
+}
+
+#[test]
 fn queries_keys_and_values_are_together_among_documents_alone() {
     on_a_gpu(|gpu| {
         for (roles, right) in [
@@ -108,10 +167,18 @@ fn queries_keys_and_values_are_together_among_documents_alone() {
 #[test]
 fn nothing_is_launched_for_nothing() {
     on_a_gpu(|gpu| {
-        Batch::new(gpu, Roles::Documents, &[0, 0]).forward(gpu).unwrap();
-        Batch::new(gpu, Roles::Attend { points: 3 }, &[0, 0]).forward(gpu).unwrap();
-        Batch::new(gpu, Roles::Induce { points: 3 }, &[0]).forward(gpu).unwrap();
-        gpu.synchronize().unwrap();
+        let nothing = [
+            (Roles::Documents, &[0, 0][..]),
+            (Roles::Attend { points: 3 }, &[0, 0]),
+            (Roles::Induce { points: 3 }, &[0]),
+        ];
+        for (roles, offsets) in nothing {
+            let mut batch = Batch::new(gpu, roles, offsets);
+            batch.forward(gpu).unwrap();
+            batch.backward(gpu).unwrap();
+            // Of points that nobody attends to.
+            assert!(gpu.download(&batch.d_kv).unwrap().iter().all(|&value| value == bf16::ZERO));
+        }
     });
 }
 

@@ -92,7 +92,7 @@ impl Problem {
         let hidden = self.heads.hidden();
         [
             self.by_size(&kernel.heads, &heads, &exact.heads, |set| {
-                vec![set.outputs.start * hidden..set.outputs.end * hidden]
+                std::iter::once(set.outputs.start * hidden..set.outputs.end * hidden)
             }),
             deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, |value| f64::from(value as f32)),
         ]

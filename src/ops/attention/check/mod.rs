@@ -1,10 +1,12 @@
 //! Problems of attention on a GPU, their exact answers, and what a kernel's answers are held against.
 
+mod backward;
 mod forward;
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
+pub use backward::{BackwardProblem, Gradients};
 pub use forward::Answer;
 use half::bf16;
 
@@ -210,14 +212,14 @@ impl Problem {
         })
     }
 
-    /// How far results are off, each `values` of its row of q's or k's side: sets are held against those of like size,
-    /// since what belongs to long sets is smaller, or larger. `rows` are those of a set.
-    fn by_size(
+    /// How far results are off that are stored in bf16; `places` is where those of a set stand. Results of long sets are
+    /// smaller than those of short ones, or larger: sets are held against those of like size.
+    fn by_size<Places: IntoIterator<Item = Range<usize>>>(
         &self,
         kernel: &[f64],
         plain: &[&[f64]],
         exact: &[f64],
-        places: impl Fn(&Set) -> Vec<Range<usize>>,
+        places: impl Fn(&Set) -> Places,
     ) -> Deviation {
         let mut worst = Deviation::default();
         for sizes in [0..16, 16..64, 64..256, 256..usize::MAX] {
@@ -269,9 +271,9 @@ fn by_rows(values: &[bf16], heads: Heads, parts: usize) -> Vec<f64> {
 /// Every role on a card: more points than rows of a warp, and sets that reach every path: one document, less and more
 /// than a tile of keys or queries, several tiles.
 const RUNS: [(&str, Roles, &[usize]); 3] = [
-    ("documents", Roles::Documents, &[1, 40, 64, 65, 129, 260]),
-    ("points to documents", Roles::Induce { points: 20 }, &[1, 40, 129]),
-    ("documents to points", Roles::Attend { points: 20 }, &[1, 40, 129]),
+    ("documents", Roles::Documents, &[1, 2, 40, 65, 150]),
+    ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 70]),
+    ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 70]),
 ];
 
 /// Runs attention on the device and holds it against the CPU.
@@ -287,6 +289,14 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
                 checked.push(Checked {
                     what: format!("attention, forward, {what}"),
                     deviation: heads.worse(log_sum_exp),
+                });
+                let problem = BackwardProblem::new(problem, dropout > 0.0, 2);
+                let Gradients { d_q, d_kv, delta } = problem.solve(gpu)?;
+                let [d_q, delta] = problem.deviations_of_queries(&d_q, &delta);
+                let [d_k, d_v] = problem.deviations_of_keys(&d_kv);
+                checked.push(Checked {
+                    what: format!("attention, backward, {what}"),
+                    deviation: d_q.worse(delta).worse(d_k).worse(d_v),
                 });
             }
         }

@@ -1,0 +1,314 @@
+//! Backward: problems, gradients, and how far they are off.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use half::bf16;
+
+use super::{ORDERS, Problem, Set, deviation, normal, row_of};
+use crate::device::check::Deviation;
+use crate::device::{DeviceError, Gpu};
+use crate::ops::attention::{
+    Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
+};
+use crate::ops::scratch::PerThread;
+use crate::rng::{Rng, Stream};
+
+/// The backward of a [`Problem`], given what forward leaves and the gradient of its results.
+#[derive(Clone, Debug)]
+pub struct BackwardProblem {
+    forward: Problem,
+    relu: bool,
+    heads: Vec<bf16>,
+    log_sum_exp: Vec<f32>,
+    d_heads: Vec<bf16>,
+    reference: OnceLock<Reference>,
+}
+
+/// Answers to a [`BackwardProblem`], right or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// `[H, Nq, D]`
+    pub d_q: Vec<f64>,
+    /// `[2, H, Nk, D]`
+    pub d_kv: Vec<f64>,
+    /// Σ heads·d_heads `[H, Nq]`
+    pub delta: Vec<f64>,
+}
+
+/// The exact gradients, and those of plain evaluations.
+#[derive(Clone, Debug)]
+struct Reference {
+    exact: Gradients,
+    plain: [Gradients; 3],
+}
+
+impl BackwardProblem {
+    /// The backward of `forward`, of normally distributed gradients; with `relu`, q, k and v pass through one first.
+    pub fn new(mut forward: Problem, relu: bool, seed: u64) -> Self {
+        if relu {
+            for values in forward.qkv_mut() {
+                values.iter_mut().for_each(|value| *value = value.max(bf16::ZERO));
+            }
+        }
+        let answer = forward.exact();
+        let mut rng = Rng::new(seed, Stream::Synth, 1);
+        BackwardProblem {
+            relu,
+            d_heads: normal(&mut rng, answer.heads.len()),
+            heads: answer.heads.into_iter().map(bf16::from_f64).collect(),
+            log_sum_exp: answer.log_sum_exp.into_iter().map(|value| value as f32).collect(),
+            forward,
+            reference: OnceLock::new(),
+        }
+    }
+
+    /// What it is the backward of.
+    pub fn forward(&self) -> &Problem {
+        &self.forward
+    }
+
+    /// Whether q, k and v are stored behind a ReLU.
+    pub fn relu(&self) -> bool {
+        self.relu
+    }
+
+    /// Forward's results `[Nq, H·D]`.
+    pub fn heads(&self) -> &[bf16] {
+        &self.heads
+    }
+
+    /// Forward's log-sum-exps `[H, Nq]`.
+    pub fn log_sum_exp(&self) -> &[f32] {
+        &self.log_sum_exp
+    }
+
+    /// The results' gradient `[Nq, H·D]`.
+    pub fn d_heads(&self) -> &[bf16] {
+        &self.d_heads
+    }
+
+    /// Rows of the results.
+    fn rows(&self) -> usize {
+        let [.., rows] = self.forward.rows();
+        rows
+    }
+
+    /// D values of `[Nq, H·D]`.
+    fn of_head<'a>(&self, values: &'a [bf16], head: usize, row: usize) -> &'a [bf16] {
+        let Heads { count, width } = self.forward.heads;
+        &values[(row * count + head) * width..][..width]
+    }
+
+    /// The gradients in f64, by the CPU's own attention.
+    pub fn exact(&self) -> Gradients {
+        let Heads { count, width } = self.forward.heads;
+        let (hidden, rows) = (count * width, self.rows());
+        let wide = |values: &[bf16]| -> Vec<f64> { values.iter().map(|value| value.to_f64()).collect() };
+        let (heads, d_heads) = (wide(&self.heads), wide(&self.d_heads));
+        let by_row: Vec<f64> =
+            (0..rows * count).map(|at| f64::from(self.log_sum_exp[at % count * rows + at / count])).collect();
+        let (mut q, mut kv) = (vec![0.0; rows * hidden], vec![0.0; self.forward.kv.len()]);
+        let mut threads = PerThread::default();
+        threads.prepare();
+        self.forward.on_cpu(|attention| {
+            let gradients = QkvGradients::Apart { q: &mut q[..], kv: &mut kv[..] };
+            backward_on_cpu(gradients, &d_heads, &heads, &by_row, attention, &threads);
+        });
+        let delta = (0..count * rows).map(|at| {
+            let here = (at % rows * count + at / rows) * width;
+            (here..here + width).map(|at| heads[at] * d_heads[at]).sum()
+        });
+        let mut gradients = Gradients {
+            d_q: by_heads(&q, self.forward.heads, 1),
+            d_kv: by_heads(&kv, self.forward.heads, 2),
+            delta: delta.collect(),
+        };
+        self.through_relu(&mut gradients);
+        gradients
+    }
+
+    /// Gradients in front of the ReLU.
+    fn through_relu(&self, gradients: &mut Gradients) {
+        if !self.relu {
+            return;
+        }
+        let Heads { count, width } = self.forward.heads;
+        let rows = self.rows();
+        for set in self.forward.sets() {
+            for (query, output) in set.queries.clone().zip(set.outputs.clone()) {
+                for head in 0..count {
+                    let to = &mut gradients.d_q[(head * rows + output) * width..][..width];
+                    mask(to, self.forward.query(head, query));
+                }
+            }
+        }
+        mask(&mut gradients.d_kv, &self.forward.kv);
+    }
+
+    /// The gradients of a plain evaluation in the kernels' number types: products, weights and sums in f32, weights and
+    /// their gradients rounded to bf16 for the products behind them, results rounded to bf16. Sums go in the order that
+    /// `order` gives to the numbers below a length.
+    fn plain(&self, order: fn(usize) -> Vec<usize>) -> Gradients {
+        let Heads { count, width } = self.forward.heads;
+        let [_, key_rows, rows] = self.forward.rows();
+        let mut gradients = Gradients {
+            d_q: vec![0.0; rows * count * width],
+            d_kv: vec![0.0; self.forward.kv.len()],
+            delta: vec![0.0; count * rows],
+        };
+        let dimensions = order(width);
+        let dot = |a: &[bf16], b: &[bf16]| -> f32 {
+            dimensions.iter().map(|&d| a[d].to_f32() * b[d].to_f32()).sum()
+        };
+        // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
+        let backwards = |a: &[bf16], b: &[bf16]| -> f32 {
+            dimensions.iter().rev().map(|&d| a[d].to_f32() * b[d].to_f32()).sum()
+        };
+        let add = |to: &mut [f32], weight: f32, values: &[bf16]| {
+            let weight = bf16::from_f32(weight).to_f32();
+            to.iter_mut().zip(values).for_each(|(to, value)| *to += weight * value.to_f32());
+        };
+        let store = |to: &mut [f64], from: &[f32], factor: f32| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(from * factor).to_f64());
+        };
+        let (scale, keep) = (1.0 / (width as f32).sqrt(), self.forward.keep());
+        for set in self.forward.sets() {
+            for head in 0..count {
+                let (mut d_k, mut d_v) =
+                    (vec![0.0; set.keys.len() * width], vec![0.0; set.keys.len() * width]);
+                for number in order(set.queries.len()) {
+                    let (query, output) = (set.queries.start + number, set.outputs.start + number);
+                    let q = self.forward.query(head, query);
+                    let d_out = self.of_head(&self.d_heads, head, output);
+                    let delta = backwards(self.of_head(&self.heads, head, output), d_out);
+                    gradients.delta[head * rows + output] = f64::from(delta);
+                    let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
+                    let kept = self.forward.kept(&set, head, number);
+                    let mut d_q = vec![0.0; width];
+                    for key in order(set.keys.len()) {
+                        let k = self.forward.key(head, set.keys.start + key);
+                        let v = self.forward.value(head, set.keys.start + key);
+                        let weight = (dot(q, k) * self.forward.scale_log2e() - log2_sum).exp2();
+                        let d_score = weight * (dot(d_out, v) * (kept[key] * keep) - delta);
+                        let here = key * width..(key + 1) * width;
+                        add(&mut d_q, d_score, k);
+                        add(&mut d_k[here.clone()], d_score, q);
+                        add(&mut d_v[here], weight * kept[key], d_out);
+                    }
+                    store(&mut gradients.d_q[(head * rows + output) * width..][..width], &d_q, scale);
+                }
+                let run = |part: usize| {
+                    let begin = ((part * count + head) * key_rows + set.keys.start) * width;
+                    begin..begin + set.keys.len() * width
+                };
+                store(&mut gradients.d_kv[run(0)], &d_k, scale);
+                store(&mut gradients.d_kv[run(1)], &d_v, keep);
+            }
+        }
+        self.through_relu(&mut gradients);
+        gradients
+    }
+
+    fn reference(&self) -> &Reference {
+        self.reference
+            .get_or_init(|| Reference { exact: self.exact(), plain: ORDERS.map(|order| self.plain(order)) })
+    }
+
+    /// How far the gradient of q and δ are off.
+    pub fn deviations_of_queries(&self, d_q: &[f64], delta: &[f64]) -> [Deviation; 2] {
+        let Reference { exact, plain } = self.reference();
+        let rows = self.rows();
+        let places = |set: &Set| self.runs(0..1, rows, &set.outputs);
+        let plain_d_q = plain.each_ref().map(|plain| &plain.d_q[..]);
+        let plain_delta = plain.each_ref().map(|plain| &plain.delta[..]);
+        [
+            self.forward.by_size(d_q, &plain_d_q, &exact.d_q, places),
+            deviation(delta, &plain_delta, &exact.delta, |value| f64::from(value as f32)),
+        ]
+    }
+
+    /// How far the gradients of k and v are off.
+    pub fn deviations_of_keys(&self, d_kv: &[f64]) -> [Deviation; 2] {
+        let Reference { exact, plain } = self.reference();
+        let [_, rows, _] = self.forward.rows();
+        let plain = plain.each_ref().map(|plain| &plain.d_kv[..]);
+        [0..1, 1..2].map(|part| {
+            let places = |set: &Set| self.runs(part.clone(), rows, &set.keys);
+            self.forward.by_size(d_kv, &plain, &exact.d_kv, places)
+        })
+    }
+
+    /// Where rows `set` of the parts stand in `[parts, H, rows, D]`.
+    fn runs(&self, parts: Range<usize>, rows: usize, set: &Range<usize>) -> Vec<Range<usize>> {
+        let Heads { count, width } = self.forward.heads;
+        let begins = (parts.start * count..parts.end * count).map(|head| head * rows);
+        begins.map(|begin| (begin + set.start) * width..(begin + set.end) * width).collect()
+    }
+
+    /// The gradients of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Gradients, DeviceError> {
+        let forward = &self.forward;
+        let arena = |bytes| gpu.arena("the check of attention", bytes);
+        let upload = |values: &[bf16]| {
+            let mut buffer = arena(2 * values.len())?.take(values.len())?;
+            gpu.upload(&mut buffer, values)?;
+            Ok::<_, DeviceError>(buffer)
+        };
+        let empty = |len: usize| arena(2 * len)?.take::<bf16>(len);
+        let attention = forward.on_device(gpu)?;
+        let (d_heads, heads) = (upload(&self.d_heads)?, upload(&self.heads)?);
+        let sums = self.log_sum_exp.len();
+        let mut log_sum_exp = arena(4 * sums)?.take(sums)?;
+        gpu.upload(&mut log_sum_exp, &self.log_sum_exp)?;
+        let mut delta = arena(4 * sums)?.take(sums)?;
+        let (d_q_len, d_kv_len) = (self.d_heads.len(), forward.kv.len());
+        let mut run = |gradients: QkvGradients<'_, _>, qkv: Qkv<'_>| {
+            let (relu, dropout) = (self.relu, forward.dropout());
+            attention_backward(
+                gpu,
+                &attention,
+                gradients,
+                &d_heads,
+                qkv,
+                &heads,
+                &log_sum_exp,
+                &mut delta,
+                relu,
+                dropout,
+            )
+        };
+        let wide = |values: Vec<bf16>| -> Vec<f64> { values.into_iter().map(bf16::to_f64).collect() };
+        let (d_q, d_kv) = if forward.roles == Roles::Documents {
+            let mut gradients = empty(d_q_len + d_kv_len)?;
+            let qkv = upload(&[&forward.q[..], &forward.kv].concat())?;
+            run(QkvGradients::Together(&mut gradients), Qkv::Together(&qkv))?;
+            let mut d_q = wide(gpu.download(&gradients)?);
+            let d_kv = d_q.split_off(d_q_len);
+            (d_q, d_kv)
+        } else {
+            let (mut d_q, mut d_kv) = (empty(d_q_len)?, empty(d_kv_len)?);
+            let (q, kv) = (upload(&forward.q)?, upload(&forward.kv)?);
+            run(QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv }, Qkv::Apart { q: &q, kv: &kv })?;
+            (wide(gpu.download(&d_q)?), wide(gpu.download(&d_kv)?))
+        };
+        let delta = gpu.download(&delta)?.into_iter().map(f64::from).collect();
+        Ok(Gradients { d_q, d_kv, delta })
+    }
+}
+
+/// Keeps what belongs to positive values.
+fn mask(gradients: &mut [f64], values: &[bf16]) {
+    for (gradient, value) in gradients.iter_mut().zip(values) {
+        if value.to_f64() <= 0.0 || value.is_nan() {
+            *gradient = 0.0;
+        }
+    }
+}
+
+/// Rows `[rows, parts·H·D]` as `[parts, H, rows, D]`.
+fn by_heads(values: &[f64], heads: Heads, parts: usize) -> Vec<f64> {
+    let runs = parts * heads.count;
+    let rows = values.len() / (runs * heads.width);
+    (0..runs * rows).flat_map(|at| row_of(values, heads, runs, at % rows, at / rows).to_vec()).collect()
+}

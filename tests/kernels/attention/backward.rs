@@ -1,0 +1,204 @@
+//! Backward: the kernel for the gradient of q, and that for those of k and v.
+
+use std::mem::offset_of;
+
+use half::bf16;
+use setrank::device::Limits;
+use setrank::device::abi::AttentionBackward;
+use setrank::device::check::Deviation;
+use setrank::ops::attention::check::{BackwardProblem, Problem};
+use setrank::ops::attention::{AttentionPlan, Heads, Roles};
+use setrank_emulator::emulate::{self, Config, Copies, Schedule};
+use setrank_emulator::kernels::Kernels;
+use setrank_emulator::launch::Launch;
+
+use super::{KERNELS, ROLES};
+use crate::family::{self, given, poisoned};
+
+/// What the kernel for the gradient of q is to do.
+pub struct Queries(pub BackwardProblem);
+
+/// What the kernel for the gradients of k and v is to do.
+pub struct Keys(pub BackwardProblem);
+
+impl family::Problem for Queries {
+    fn launch(&self, limits: &Limits) -> Launch {
+        let problem = &self.0;
+        let plan = problem.forward().plan(limits).unwrap();
+        let mut buffers = inputs(problem);
+        buffers.extend([
+            (offset_of!(AttentionBackward, output), "output", given(problem.heads())),
+            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.query_tiles)),
+            (offset_of!(AttentionBackward, delta), "delta", poisoned::<f32>(problem.log_sum_exp().len())),
+            (offset_of!(AttentionBackward, d_q), "d_q", poisoned::<bf16>(problem.d_heads().len())),
+        ]);
+        launch(problem, &plan, plan.d_queries(problem.forward().dropout().is_some()), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let delta: Vec<f32> = family::result(launch, "delta");
+        let delta: Vec<f64> = delta.into_iter().map(f64::from).collect();
+        let [d_q, delta] = self.0.deviations_of_queries(&wide(launch, "d_q"), &delta);
+        vec![("d q", d_q), ("delta", delta)]
+    }
+}
+
+impl family::Problem for Keys {
+    fn launch(&self, limits: &Limits) -> Launch {
+        let problem = &self.0;
+        let plan = problem.forward().plan(limits).unwrap();
+        let delta: Vec<f32> = problem.exact().delta.into_iter().map(|value| value as f32).collect();
+        let mut buffers = inputs(problem);
+        buffers.extend([
+            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.key_tiles)),
+            (offset_of!(AttentionBackward, delta), "delta", given(&delta)),
+            (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
+        ]);
+        launch(problem, &plan, plan.d_keys(problem.forward().dropout().is_some()), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let [d_k, d_v] = self.0.deviations_of_keys(&wide(launch, "d_kv"));
+        vec![("d k", d_k), ("d v", d_v)]
+    }
+}
+
+type Buffers = Vec<(usize, &'static str, Vec<u8>)>;
+
+/// What both kernels read.
+fn inputs(problem: &BackwardProblem) -> Buffers {
+    vec![
+        (offset_of!(AttentionBackward, q), "q", given(problem.forward().q())),
+        (offset_of!(AttentionBackward, kv), "kv", given(problem.forward().kv())),
+        (offset_of!(AttentionBackward, d_output), "d_output", given(problem.d_heads())),
+        (offset_of!(AttentionBackward, log_sum_exp), "log_sum_exp", given(problem.log_sum_exp())),
+    ]
+}
+
+fn launch(
+    problem: &BackwardProblem,
+    plan: &AttentionPlan,
+    launch: Option<setrank::device::Plan>,
+    buffers: Buffers,
+) -> Launch {
+    let numbers = plan.backward_numbers(problem.relu(), problem.forward().dropout());
+    family::launch(launch.expect("a problem has rows"), &numbers, buffers)
+}
+
+fn wide(launch: &Launch, name: &str) -> Vec<f64> {
+    let values: Vec<bf16> = family::result(launch, name);
+    values.into_iter().map(bf16::to_f64).collect()
+}
+
+/// Runs both kernels on the emulator, holds the results against the rule, and gives the launches.
+fn check(problem: BackwardProblem, config: &Config) -> [Launch; 2] {
+    let (queries, keys) = (Queries(problem.clone()), Keys(problem));
+    [&queries as &dyn family::Problem, &keys].map(|problem| {
+        let mut launch = problem.launch(&Limits::SM_90);
+        emulate::run(&Kernels::repository(), &mut launch, config)
+            .unwrap_or_else(|report| panic!("{config:?}: {report}"));
+        for (result, deviation) in problem.deviations(&launch) {
+            assert!(deviation.is_allowed(), "{}, {config:?}: {result}: {deviation:?}", launch.kernel);
+        }
+        launch
+    })
+}
+
+fn problem(roles: Roles, sizes: &[usize], heads: Heads, dropout: bool) -> Problem {
+    Problem::random(roles, sizes, heads, 2).with_dropout(if dropout { 0.5 } else { 0.0 })
+}
+
+#[test]
+fn every_role_of_every_kernel() {
+    for (width, dropout) in KERNELS {
+        for roles in ROLES {
+            for relu in [false, true] {
+                let forward = problem(roles, &[3, 70, 1], Heads { count: 2, width }, dropout);
+                check(BackwardProblem::new(forward, relu, 1), &Config::default());
+            }
+        }
+    }
+}
+
+#[test]
+fn large_sets() {
+    for (width, dropout) in KERNELS {
+        let forward = problem(Roles::Documents, &[300, 360], Heads { count: 1, width }, dropout);
+        let config = Config::default().schedule(Schedule::Pct).copies(Copies::AtRandom);
+        check(BackwardProblem::new(forward, false, 3), &config.seed(2).workers(2));
+    }
+}
+
+/// The points of a set without documents get a gradient: 0.
+#[test]
+fn points_that_nobody_attends_to() {
+    let roles = Roles::Attend { points: 100 };
+    for (width, dropout) in KERNELS {
+        let forward = problem(roles, &[0, 5, 0], Heads { count: 2, width }, dropout);
+        let [_, keys] = check(BackwardProblem::new(forward, true, 4), &Config::default());
+        let d_kv = wide(&keys, "d_kv");
+        let of_sets = d_kv.chunks_exact(100 * width).collect::<Vec<_>>();
+        assert!(
+            of_sets
+                .iter()
+                .enumerate()
+                .all(|(at, set)| (at % 3 == 1) == set.iter().any(|&value| value != 0.0))
+        );
+    }
+}
+
+/// A score of 0, as keys behind the set have it, would weigh e^200 where all scores are far below 0.
+#[test]
+fn sums_that_are_tiny() {
+    for (width, dropout) in KERNELS {
+        let mut forward = problem(Roles::Documents, &[70, 20], Heads { count: 1, width }, dropout);
+        let [q, kv] = forward.qkv_mut();
+        let far = bf16::from_f64(200.0f64.sqrt() / (width as f64).powf(0.25));
+        q.iter_mut().for_each(|value| *value = far);
+        kv[..90 * width].iter_mut().for_each(|value| *value = -far);
+        check(BackwardProblem::new(forward, false, 7), &Config::default());
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_set() {
+    for (width, dropout) in KERNELS {
+        let heads = Heads { count: 2, width };
+        let clean = problem(Roles::Documents, &[3, 70, 5], heads, dropout);
+        let results = |forward: Problem| {
+            let problem = BackwardProblem::new(forward, false, 5);
+            let (queries, keys) = (Queries(problem.clone()), Keys(problem));
+            let run = |problem: &dyn family::Problem, name| {
+                let mut launch = problem.launch(&Limits::SM_90);
+                emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
+                family::result::<u16>(&launch, name)
+            };
+            [run(&queries, "d_q"), run(&keys, "d_kv")].concat()
+        };
+        let expected = results(clean.clone());
+        for part in 0..3 {
+            let mut bad = clean.clone();
+            let [q, kv] = bad.qkv_mut();
+            let (values, begin) = if part == 0 { (q, 0) } else { (kv, (part - 1) * 2 * 78) };
+            values[(begin + 78 + 10) * width + 3] = bf16::NAN;
+            let found = results(bad);
+            for (rows, clean) in found.chunks_exact(78 * width).zip(expected.chunks_exact(78 * width)) {
+                let others = |rows: &[u16]| [&rows[..3 * width], &rows[73 * width..]].concat();
+                assert_eq!(others(rows), others(clean), "part {part}, width {width}");
+            }
+            assert!(found != expected);
+        }
+    }
+}
+
+#[test]
+fn the_bits_do_not_depend_on_schedule_or_workers() {
+    let problem = || {
+        let forward = problem(Roles::Documents, &[70, 130], Heads { count: 2, width: 32 }, true);
+        BackwardProblem::new(forward, true, 6)
+    };
+    let first = check(problem(), &Config::default());
+    for config in Config::matrix(&[5]) {
+        assert!(check(problem(), &config.workers(2)) == first, "{config:?}");
+    }
+}
