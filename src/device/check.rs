@@ -5,8 +5,10 @@
 //! exact result to the type that it is stored in is, whichever is more; each is the largest over results of like size.
 //! One order alone would often be exact by luck where there are few results.
 
+use half::bf16;
+
 use super::{Buffer, DeviceError, Element, Gpu};
-use crate::ops::{attention, linear, partial_sums, rbf};
+use crate::ops::{attention, embed, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score};
 
 /// How far a kernel's results are from the exact ones, and how far they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,6 +62,39 @@ pub fn deviation(kernel: &[f64], plain: &[&[f64]], exact: &[f64], round: impl Fn
     Deviation { found, allowed: 2.0 * of_plain.max(of_rounding) }
 }
 
+/// As [`deviation`], of one result of whole answers.
+pub(crate) fn deviation_of<A>(
+    kernel: &A,
+    plain: &[A],
+    exact: &A,
+    result: impl Fn(&A) -> Vec<f64>,
+    round: impl Fn(f64) -> f64,
+) -> Deviation {
+    let plain: Vec<Vec<f64>> = plain.iter().map(&result).collect();
+    let plain: Vec<&[f64]> = plain.iter().map(Vec::as_slice).collect();
+    deviation(&result(kernel), &plain, &result(exact), round)
+}
+
+/// The numbers below a length in some order.
+pub(crate) type Order = fn(usize) -> Vec<usize>;
+
+/// The orders in which plain evaluations sum.
+pub(crate) const ORDERS: [Order; 3] = [
+    |len| (0..len).collect(),
+    |len| (0..len).rev().collect(),
+    |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
+];
+
+/// The nearest bf16.
+pub(crate) fn to_bf16(value: f64) -> f64 {
+    bf16::from_f64(value).to_f64()
+}
+
+/// The nearest f32.
+pub(crate) fn to_f32(value: f64) -> f64 {
+    f64::from(value as f32)
+}
+
 /// What the check of a kernel found.
 #[derive(Clone, Debug)]
 pub struct Checked {
@@ -73,11 +108,17 @@ pub struct Checked {
 pub type Run = fn(&Gpu) -> Result<Vec<Checked>, DeviceError>;
 
 /// Every family, by the name of its file in `kernels/`.
-pub const FAMILIES: [(&str, Run); 4] = [
+pub const FAMILIES: [(&str, Run); 10] = [
     ("rbf", rbf::check::run),
     ("linear", linear::check::run),
+    ("embed", embed::check::run),
     ("attention", attention::check::run),
+    ("layer_norm", layer_norm::check::run),
+    ("score", score::check::run),
+    ("loss", loss::check::run),
+    ("row_sums", row_sums::check::run),
     ("partial_sums", partial_sums::check::run),
+    ("optimizer", optimizer::check::run),
 ];
 
 /// Runs every family of kernels on the device and holds it against the CPU.

@@ -8,8 +8,21 @@ use serde::{Deserialize, Serialize};
 
 mod approx_ndcg;
 mod attention;
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
 mod gains;
 mod lambda;
+#[cfg(feature = "cuda")]
+mod plain;
+#[cfg(feature = "cuda")]
+mod plan;
+
+#[cfg(feature = "cuda")]
+pub use device::{DeviceLabels, set_losses};
+#[cfg(feature = "cuda")]
+pub use plan::SetLossesPlan;
 
 /// Which loss is trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

@@ -16,11 +16,17 @@ pub mod layer_norm;
 pub mod linear;
 pub mod loss;
 #[cfg(feature = "cuda")]
+pub mod optimizer;
+#[cfg(feature = "cuda")]
 pub mod partial_sums;
 pub mod rbf;
 pub mod reduce;
+#[cfg(feature = "cuda")]
+pub mod row_sums;
 pub mod rows;
 pub mod scalar;
+#[cfg(feature = "cuda")]
+pub mod score;
 pub mod scratch;
 pub mod simd;
 

@@ -5,10 +5,21 @@ use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
-use crate::{attention, linear, partial_sums, rbf};
+use crate::{attention, embed, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score};
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 4] = [&rbf::FAMILY, &linear::FAMILY, &attention::FAMILY, &partial_sums::FAMILY];
+pub const ALL: [&Family; 10] = [
+    &rbf::FAMILY,
+    &linear::FAMILY,
+    &embed::FAMILY,
+    &attention::FAMILY,
+    &layer_norm::FAMILY,
+    &score::FAMILY,
+    &loss::FAMILY,
+    &row_sums::FAMILY,
+    &partial_sums::FAMILY,
+    &optimizer::FAMILY,
+];
 
 /// What one launch is to compute.
 pub trait Problem {

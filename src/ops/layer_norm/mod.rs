@@ -1,6 +1,18 @@
 //! LayerNorm of a residual sum: y = γ·(a + b − mean)/√(var + eps) + β, biased variance, row by row; for the rows of
 //! a tile, inside the passes that have them in cache.
 
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod plan;
+
+#[cfg(feature = "cuda")]
+pub use device::{DeviceNorm, layer_norm_backward, layer_norm_forward};
+#[cfg(feature = "cuda")]
+pub use plan::NormShape;
+
 use super::Scalar;
 use super::reduce::{dot, sum};
 use super::rows::{RowsMut, SplitRows, TILE, TileSums, for_tiles, free_tile};

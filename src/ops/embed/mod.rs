@@ -1,6 +1,17 @@
 //! Ordinal embeddings: the row of a table that belongs to a document's rank in an initial ranking is added to
 //! its hidden row (paper, section 4.2).
 
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod plan;
+
+#[cfg(feature = "cuda")]
+pub use device::{DeviceOrdinals, embed_backward, embed_forward};
+#[cfg(feature = "cuda")]
+pub use plan::{ByTableRow, EmbedPlan, EmbedShape};
 use rayon::prelude::*;
 
 use super::Scalar;

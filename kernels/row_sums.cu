@@ -1,0 +1,100 @@
+#include "row_sums.h"
+
+#include "ptx.cuh"
+
+// What gradients need besides products: ReLU's backward pass, and sums over what all sets share.
+//
+//   relu_backward   dy[i] = y[i] > 0 ? dy[i] : 0
+//   sum_repeats     out[g, i] = Σ_r x[g, r, i]     (queries that all sets share: g a head, r a set)
+//   add_repeats     into[i] += Σ_r x[r, i]         (inducing points: r a set)
+//
+// Shapes      dy, y [length] bf16; x [groups, repeats, run] or [repeats, run] bf16; out [groups, run] bf16, into [run]
+//             f32. A y that is NaN is not above 0.
+// Checked     by the launcher (src/ops/row_sums/device.rs): length and run of `add_repeats` multiples of 64, run of
+//             `sum_repeats` one of 32, lengths, no overlap.
+// Launch      a thread has 8 neighbouring columns; relu_backward: grid (length / 2048), 256 threads; sums: grid
+//             (run / 512, groups), 64 threads; rounded up. No shared memory.
+// Types       sums in f32, rounded once; ReLU changes no bits of what it keeps.
+// Determinism repeats in order, by one thread. No atomics.
+// Writes      `=`: dy, out; `+=`: into.
+// Cost        bytes, each once: 6·length; 2·(repeats + 1)·groups·run; (2·repeats + 8)·run. Bound by memory, and by the
+//             latency of loads where there are few columns.
+
+namespace {
+
+static_assert(ROW_SUMS_VALUES * sizeof(uint16_t) == sizeof(uint4));
+
+// The first of the thread's columns.
+__device__ __forceinline__ int64_t first_column() {
+    return (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * ROW_SUMS_VALUES;
+}
+
+// Two values of bf16 as f32.
+__device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000); }
+
+// The halves of a pair that are above 0, all bits of them.
+__device__ __forceinline__ uint32_t above_zero(uint32_t pair) {
+    return (low(pair) > 0.0f ? 0x0000ffffu : 0u) | (high(pair) > 0.0f ? 0xffff0000u : 0u);
+}
+
+// Sums of eight columns, `from` the first one's first row, over rows that are `run` values apart.
+__device__ __forceinline__ void sum(float (&sums)[ROW_SUMS_VALUES], const uint16_t *from, int repeats, int64_t run) {
+#pragma unroll
+    for (int j = 0; j < ROW_SUMS_VALUES; ++j) sums[j] = 0.0f;
+    // Unrolled, so that several loads are under way.
+#pragma unroll 8
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+        const auto eight = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
+        from += run;
+        const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            sums[2 * j] += low(pairs[j]);
+            sums[2 * j + 1] += high(pairs[j]);
+        }
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(ROW_SUMS_RELU_THREADS)
+    relu_backward(const __grid_constant__ ReluBackward p) {
+    const int64_t column = first_column();
+    if (column >= p.length) return;
+    const auto y = ptx::load_constant(reinterpret_cast<const uint4 *>(p.y + column));
+    auto *const at = reinterpret_cast<uint4 *>(p.dy + column);
+    auto dy = ptx::load_global(at);
+    dy.x &= above_zero(y.x);
+    dy.y &= above_zero(y.y);
+    dy.z &= above_zero(y.z);
+    dy.w &= above_zero(y.w);
+    ptx::store_global(at, dy);
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) sum_repeats(const __grid_constant__ SumRepeats p) {
+    const int64_t column = first_column(), group = blockIdx.y;
+    if (column >= p.run) return;
+    float sums[ROW_SUMS_VALUES];
+    sum(sums, p.x + group * p.repeats * p.run + column, p.repeats, p.run);
+    const auto packed = make_uint4(ptx::pack_bf16(sums[0], sums[1]), ptx::pack_bf16(sums[2], sums[3]),
+                                   ptx::pack_bf16(sums[4], sums[5]), ptx::pack_bf16(sums[6], sums[7]));
+    ptx::store_global(reinterpret_cast<uint4 *>(p.out + group * p.run + column), packed);
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) add_repeats(const __grid_constant__ AddRepeats p) {
+    const int64_t column = first_column();
+    if (column >= p.run) return;
+    float sums[ROW_SUMS_VALUES];
+    sum(sums, p.x + column, p.repeats, p.run);
+#pragma unroll
+    for (int j = 0; j < ROW_SUMS_VALUES; j += 4) {
+        auto *const at = reinterpret_cast<float4 *>(p.into + column + j);
+        auto four = ptx::load_global(at);
+        four.x += sums[j];
+        four.y += sums[j + 1];
+        four.z += sums[j + 2];
+        four.w += sums[j + 3];
+        ptx::store_global(at, four);
+    }
+}

@@ -1,0 +1,170 @@
+//! Problems of sets' losses on a GPU, their exact answers, and what a kernel's answers are held against.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::plain::plain;
+use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
+use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::linear::check::orders;
+use crate::rng::{Rng, Stream};
+
+/// A loss of sets.
+#[derive(Debug)]
+pub struct Problem {
+    /// Which.
+    pub loss: Loss,
+    /// What gradients are multiplied by.
+    pub scale: f32,
+    /// `[B + 1]`
+    pub offsets: Vec<usize>,
+    /// `[N]`
+    pub scores: Vec<f32>,
+    /// `[N]`
+    pub labels: Vec<f32>,
+    known: OnceLock<(Answer, [Answer; 3])>,
+}
+
+/// Answers to a [`Problem`], right or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// `[B]`
+    pub losses: Vec<f64>,
+    /// `[N]`
+    pub d_scores: Vec<f64>,
+}
+
+impl Problem {
+    /// Sets of these sizes: normally distributed scores, some of them equal, and labels 0 to 4, some below 0.
+    pub fn random(loss: Loss, sizes: &[usize], seed: u64) -> Self {
+        let mut offsets = vec![0];
+        offsets.extend(sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        }));
+        let documents = sizes.iter().sum();
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let scores = (0..documents).map(|document| {
+            let score = rng.normal() as f32;
+            if document % 3 == 0 { score.round() } else { score }
+        });
+        let scores = scores.collect();
+        let labels =
+            (0..documents).map(|_| [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0][rng.below(9) as usize]);
+        let labels = labels.collect();
+        Problem { loss, scale: 0.25, offsets, scores, labels, known: OnceLock::new() }
+    }
+
+    /// Sets of all kinds: some with nothing to do, one without a relevant document, and one with a score that is NaN.
+    pub fn mixed(loss: Loss, seed: u64) -> Self {
+        let mut problem = Problem::random(loss, &[2, 0, 270, 1, 9, 40, 10, 11, 8, 15, 7, 12, 5, 30], seed);
+        // Of those with 10 and 11 documents.
+        let (nan, irrelevant) = (problem.offsets[6], problem.offsets[7]);
+        problem.scores[nan + 3] = f32::NAN;
+        problem.labels[nan + 3..][..3].copy_from_slice(&[1.0, 0.0, 2.0]);
+        problem.labels[irrelevant..][..11].iter_mut().for_each(|label| *label = label.min(0.0));
+        problem
+    }
+
+    /// One set, in which a document has nearly all attention, and labels are far apart.
+    pub fn extreme(loss: Loss, seed: u64) -> Self {
+        let mut problem = Problem::random(loss, &[30], seed);
+        problem.scores.iter_mut().for_each(|score| *score *= 10.0);
+        problem.scores[7] = 60.0;
+        problem.labels.iter_mut().for_each(|label| *label *= 50.0);
+        problem
+    }
+
+    /// The launch's plan.
+    pub fn plan(&self) -> Result<SetLossesPlan, DeviceError> {
+        SetLossesPlan::new(self.labels.len(), &self.offsets)
+    }
+
+    /// The sets' documents.
+    fn sets(&self) -> impl Iterator<Item = Range<usize>> {
+        self.offsets.windows(2).map(|set| set[0]..set[1])
+    }
+
+    /// The answer that `of_set` gives for the scores and labels of each set.
+    fn answer(&self, mut of_set: impl FnMut(&[f32], &[f32]) -> (f64, Vec<f64>)) -> Answer {
+        let mut answer = Answer { losses: Vec::new(), d_scores: Vec::new() };
+        for set in self.sets() {
+            let (loss, gradient) = of_set(&self.scores[set.clone()], &self.labels[set]);
+            answer.losses.push(loss);
+            let of_score = |gradient| if loss.is_finite() { gradient } else { f64::NAN };
+            answer.d_scores.extend(gradient.into_iter().map(of_score));
+        }
+        answer
+    }
+
+    /// The answer in f64, by the CPU's own losses.
+    pub fn exact(&self) -> Answer {
+        let mut scratch = Scratch::default();
+        self.answer(|scores, labels| {
+            let scores: Vec<f64> = scores.iter().copied().map(f64::from).collect();
+            let mut gradient = vec![0.0; scores.len()];
+            let loss = self.loss.of_set(&mut scratch, &scores, labels, &mut gradient);
+            gradient.iter_mut().for_each(|gradient| *gradient *= f64::from(self.scale));
+            (loss, gradient)
+        })
+    }
+
+    /// The answer of a plain evaluation in f32, its sums in order number `order`.
+    fn plain(&self, order: usize) -> Answer {
+        self.answer(|scores, labels| {
+            let mut gradient = vec![0.0f32; scores.len()];
+            let loss = plain(self.loss, scores, labels, |len| orders(len)[order].clone(), &mut gradient);
+            (loss.into(), gradient.into_iter().map(|gradient| f64::from(gradient * self.scale)).collect())
+        })
+    }
+
+    /// How far a kernel's answer is off: the losses, and the gradients.
+    ///
+    /// Gradients in long sets are small: sets are held against those of like size.
+    pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
+        let (exact, plain) =
+            self.known.get_or_init(|| (self.exact(), [0, 1, 2].map(|order| self.plain(order))));
+        let round = |value| f64::from(value as f32);
+        let mut gradients = Deviation::default();
+        for sizes in [0..16, 16..128, 128..usize::MAX] {
+            let of_class = |answer: &Answer| -> Vec<f64> {
+                let sets = self.sets().filter(|set| sizes.contains(&set.len()));
+                sets.flat_map(|set| answer.d_scores.get(set).unwrap_or(&[]).to_vec()).collect()
+            };
+            let plain = plain.each_ref().map(of_class);
+            let plain = plain.each_ref().map(|values| &values[..]);
+            gradients = gradients.worse(deviation(&of_class(kernel), &plain, &of_class(exact), round));
+        }
+        let losses = plain.each_ref().map(|plain| &plain.losses[..]);
+        [deviation(&kernel.losses, &losses, &exact.losses, round), gradients]
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let (documents, sets) = (self.labels.len(), self.offsets.len() - 1);
+        let mut arena = gpu.arena("the check of a loss", DeviceLabels::bytes(documents, sets))?;
+        let labels = DeviceLabels::new(gpu, &mut arena, &self.labels, &self.offsets)?;
+        let scores = uploaded(gpu, &self.scores)?;
+        let (mut losses, mut d_scores) = (taken(gpu, sets)?, taken(gpu, documents)?);
+        set_losses(gpu, &mut losses, &mut d_scores, &scores, &labels, self.loss, self.scale)?;
+        let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
+        Ok(Answer { losses: wide(gpu.download(&losses)?), d_scores: wide(gpu.download(&d_scores)?) })
+    }
+}
+
+/// Computes losses on the device and holds them against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for loss in Loss::ALL {
+        for (problem, kind) in
+            [(Problem::mixed(loss, 1), "sets of all kinds"), (Problem::extreme(loss, 1), "extreme numbers")]
+        {
+            let found = problem.deviations(&problem.solve(gpu)?);
+            for (result, deviation) in ["losses", "gradients"].into_iter().zip(found) {
+                checked.push(Checked { what: format!("{loss:?}, {kind}: {result}"), deviation });
+            }
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,87 @@
+//! The losses of sets on a GPU: the kernels of `kernels/loss.cu`.
+
+use super::{Loss, SetLossesPlan};
+use crate::device::abi::SetLosses;
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+
+// SAFETY: bindgen makes it of the header that the kernels are compiled with.
+unsafe impl cudarc::driver::DeviceRepr for SetLosses {}
+// SAFETY: as above.
+unsafe impl Parameter for SetLosses {
+    fn shapes(&self) -> String {
+        format!("sets of up to {} documents", self.longest)
+    }
+}
+
+/// A batch's labels and sets on a GPU.
+#[derive(Debug)]
+pub struct DeviceLabels {
+    plan: SetLossesPlan,
+    /// `[N]`
+    labels: Buffer<f32>,
+    /// `[B + 1]`
+    offsets: Buffer<i32>,
+}
+
+impl DeviceLabels {
+    /// Queues the copies of labels `[N]`, below 0 for documents that are not judged, and of offsets `[B + 1]`, which
+    /// delimit the sets.
+    pub fn new(gpu: &Gpu, arena: &mut Arena, labels: &[f32], offsets: &[usize]) -> Result<Self, DeviceError> {
+        let plan = SetLossesPlan::new(labels.len(), offsets)?;
+        let mut to =
+            DeviceLabels { plan, labels: arena.take(labels.len())?, offsets: arena.take(offsets.len())? };
+        gpu.upload(&mut to.labels, labels)?;
+        // The plan has few enough documents.
+        let offsets: Vec<i32> = offsets.iter().map(|&offset| offset as i32).collect();
+        gpu.upload(&mut to.offsets, &offsets)?;
+        Ok(to)
+    }
+
+    /// Bytes of an arena that the labels of so many documents and sets take, or of fewer.
+    pub fn bytes(documents: usize, sets: usize) -> usize {
+        Arena::bytes_for([4 * documents, 4 * (sets + 1)])
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &SetLossesPlan {
+        &self.plan
+    }
+}
+
+/// Queues losses `[B]` = the loss of each set, and d_scores `[N]` = the gradient of their sum by the scores `[N]`, times
+/// `scale`. All gradients of a set whose loss is not finite are NaN.
+///
+/// # Errors
+///
+/// Sizes that do not fit, buffers that overlap or are of another GPU, sets that are too long for the card's shared memory
+/// (4096 documents never are), and what the driver refuses.
+pub fn set_losses(
+    gpu: &Gpu,
+    losses: &mut Buffer<f32>,
+    d_scores: &mut Buffer<f32>,
+    scores: &Buffer<f32>,
+    labels: &DeviceLabels,
+    loss: Loss,
+    scale: f32,
+) -> Result<(), DeviceError> {
+    let plan = &labels.plan;
+    let launch = plan.launch(loss, gpu.limits())?;
+    let mut operands = Operands::new(gpu, "the losses of sets");
+    operands.reads("scores [N]", scores, plan.documents)?;
+    operands.reads("labels [N]", &labels.labels, plan.documents)?;
+    operands.reads("offsets [B + 1]", &labels.offsets, labels.offsets.len())?;
+    operands.writes("losses [B]", losses, plan.sets)?;
+    operands.writes("d_scores [N]", d_scores, plan.documents)?;
+    let Some(launch) = launch else { return Ok(()) };
+    let parameter = SetLosses {
+        scores: scores.pointer(),
+        labels: labels.labels.pointer(),
+        offsets: labels.offsets.pointer(),
+        losses: losses.pointer_mut(),
+        d_scores: d_scores.pointer_mut(),
+        ..plan.numbers(scale)
+    };
+    // SAFETY: the buffers have the kernel's sizes and do not overlap, the offsets lie inside of them, and memory that is
+    // given back is freed in the stream's order.
+    unsafe { gpu.launch(&launch, &parameter) }
+}

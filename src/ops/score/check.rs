@@ -1,0 +1,187 @@
+//! Problems of scores on a GPU, their exact answers, and what a kernel's answers are held against.
+
+use half::bf16;
+
+use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
+use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::gemm::{Aligned, Write};
+use crate::ops::linear::check::{orders, plain_product, transposed, wide};
+use crate::ops::linear::{
+    Activation, WeightGradients, WeightJob, Weights, backward_input, backward_weights, forward,
+};
+use crate::ops::scratch::PerThread;
+use crate::rng::{Rng, Stream};
+
+/// Which of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Scores.
+    Forward,
+    /// Gradients.
+    Backward,
+}
+
+/// Scores of bf16 rows, or their gradients.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What is computed.
+    pub direction: Direction,
+    /// `[rows, width]`
+    pub x: Vec<bf16>,
+    /// `[width]`
+    pub weight: Vec<f32>,
+    /// `[1]`
+    pub bias: Vec<f32>,
+    /// `[rows]`
+    pub d_scores: Vec<f32>,
+}
+
+/// The scores; or dx, dw and db, gradients of parameters alone, without what they are added to.
+pub type Answer = Vec<Vec<f64>>;
+
+impl Problem {
+    /// Normally distributed numbers, the weights so that scores are of about that size too.
+    pub fn random(direction: Direction, rows: usize, width: usize, seed: u64) -> Self {
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let mut normal =
+            |len: usize, scale: f64| -> Vec<f64> { (0..len).map(|_| rng.normal() * scale).collect() };
+        let narrow = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
+        Problem {
+            direction,
+            x: normal(rows * width, 1.0).into_iter().map(bf16::from_f64).collect(),
+            weight: narrow(normal(width, 1.0 / (width as f64).sqrt())),
+            bias: narrow(normal(1, 1.0)),
+            d_scores: narrow(normal(rows, 1.0)),
+        }
+    }
+
+    /// The launch's plan.
+    pub fn plan(&self) -> Result<ScorePlan, DeviceError> {
+        ScorePlan::new(self.rows(), self.width())
+    }
+
+    /// N
+    pub fn rows(&self) -> usize {
+        self.d_scores.len()
+    }
+
+    /// C
+    pub fn width(&self) -> usize {
+        self.weight.len()
+    }
+
+    /// The answer in f64, by the CPU's own linear layer.
+    fn exact(&self) -> Answer {
+        let (rows, width) = (self.rows(), self.width());
+        let x = wide(&self.x);
+        let [weight, bias, dy] = [&self.weight, &self.bias, &self.d_scores].map(|values| widened(values));
+        let layer = Weights { weight: &weight, bias: &bias };
+        let mut buffer = Aligned::default();
+        match self.direction {
+            Direction::Forward => {
+                let mut scores = vec![0.0; rows];
+                forward(&mut scores, &x, layer, Activation::Identity, &mut buffer);
+                vec![scores]
+            }
+            Direction::Backward => {
+                let mut dx = vec![0.0; rows * width];
+                backward_input(&mut dx, Write::Set, &dy, layer, &mut buffer);
+                let (mut d_weight, mut d_bias) = (vec![0.0; width], vec![0.0; 1]);
+                let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
+                let mut threads = PerThread::default();
+                threads.prepare();
+                backward_weights([WeightJob { gradients, dy: &dy, x: &x }], &threads);
+                vec![dx, d_weight, d_bias]
+            }
+        }
+    }
+
+    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
+    fn plain(&self, order: usize) -> Answer {
+        let (rows, width) = (self.rows(), self.width());
+        let x: Vec<f32> = self.x.iter().map(|value| value.to_f32()).collect();
+        let order = |len| orders(len)[order].clone();
+        match self.direction {
+            Direction::Forward => {
+                let mut scores = plain_product(&x, &self.weight, &order(width));
+                scores.iter_mut().for_each(|score| *score += self.bias[0]);
+                vec![widened(&scores)]
+            }
+            Direction::Backward => {
+                let products = self.d_scores.iter().flat_map(|d| self.weight.iter().map(move |w| d * w));
+                let dx = products.map(|dx| bf16::from_f32(dx).to_f64()).collect();
+                let order = order(rows);
+                let d_weight = plain_product(&self.d_scores, &transposed(&x, width), &order);
+                let d_bias = plain_product(&self.d_scores, &vec![1.0; rows], &order);
+                vec![dx, widened(&d_weight), widened(&d_bias)]
+            }
+        }
+    }
+
+    /// How far a kernel's answer is off, by the result's name.
+    pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
+        let (exact, plain) = (self.exact(), [0, 1, 2].map(|order| self.plain(order)));
+        let of = |at: usize, name| {
+            let round =
+                |value| if name == "dx" { bf16::from_f64(value).to_f64() } else { f64::from(value as f32) };
+            let plain = plain.each_ref().map(|plain| &plain[at][..]);
+            (name, deviation(&kernel[at], &plain, &exact[at], round))
+        };
+        match self.direction {
+            Direction::Forward => vec![of(0, "scores")],
+            Direction::Backward => vec![of(0, "dx"), of(1, "dw"), of(2, "db")],
+        }
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let (rows, width) = (self.rows(), self.width());
+        let (x, weight) = (uploaded(gpu, &self.x)?, uploaded(gpu, &self.weight)?);
+        match self.direction {
+            Direction::Forward => {
+                let (mut scores, bias) = (taken(gpu, rows)?, uploaded(gpu, &self.bias)?);
+                score_forward(gpu, &mut scores, &x, &weight, &bias)?;
+                Ok(vec![widened(&gpu.download(&scores)?)])
+            }
+            Direction::Backward => {
+                let (mut dx, d_scores) = (taken(gpu, rows * width)?, uploaded(gpu, &self.d_scores)?);
+                let mut d_weight = uploaded(gpu, &vec![0.0; width])?;
+                let mut d_bias = uploaded(gpu, &[0.0])?;
+                let mut scratch = taken(gpu, score_scratch_len(rows, width))?;
+                score_backward(
+                    gpu,
+                    &mut dx,
+                    &mut d_weight,
+                    &mut d_bias,
+                    &d_scores,
+                    &x,
+                    &weight,
+                    &mut scratch,
+                )?;
+                let [d_weight, d_bias] = [gpu.download(&d_weight)?, gpu.download(&d_bias)?];
+                Ok(vec![wide(&gpu.download(&dx)?), widened(&d_weight), widened(&d_bias)])
+            }
+        }
+    }
+}
+
+/// Values as f64.
+fn widened(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
+}
+
+/// Computes scores on the device and holds them against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for direction in [Direction::Forward, Direction::Backward] {
+        for (rows, width) in [(37, 64), (300, 320)] {
+            let problem = Problem::random(direction, rows, width, 1);
+            for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
+                let what = format!("scores, {direction:?}, {rows} rows of {width}: {result}");
+                checked.push(Checked { what, deviation });
+            }
+        }
+    }
+    Ok(checked)
+}
