@@ -70,6 +70,11 @@ impl Slot {
     pub fn of_mut<'a, T>(&self, flat: &'a mut [T]) -> &'a mut [T] {
         &mut flat[self.0.clone()]
     }
+
+    /// Where it stands in the flat array.
+    pub fn range(&self) -> Range<usize> {
+        self.0.clone()
+    }
 }
 
 /// Weight `[out, in]` and the bias `[out]` right behind it.
@@ -93,6 +98,11 @@ impl LinearSlots {
 }
 
 impl LinearSlots {
+    /// Where the weight `[out, in]` and the bias `[out]` stand in the flat array.
+    pub fn ranges(&self) -> [Range<usize>; 2] {
+        [self.weight.range(), self.bias.range()]
+    }
+
     /// The layer's gradients, and those of a slot before it.
     pub fn of_mut_beside<'a, T>(
         &self,
@@ -114,6 +124,11 @@ pub struct NormSlots {
 }
 
 impl NormSlots {
+    /// Where γ and β stand in the flat array.
+    pub fn ranges(&self) -> [Range<usize>; 2] {
+        [self.weight.range(), self.bias.range()]
+    }
+
     /// The norm's parameters.
     pub fn of<'a, T>(&self, flat: &'a [T], eps: f64) -> Norm<'a, T> {
         Norm { weight: self.weight.of(flat), bias: self.bias.of(flat), eps }
@@ -225,16 +240,23 @@ pub struct ParamLayout {
 }
 
 impl ParamLayout {
-    /// The parameters of the model that `config` describes.
+    /// The parameters of the model that `config` describes, one after the other.
     pub fn new(config: &ModelConfig) -> Self {
+        Self::aligned(config, 1)
+    }
+
+    /// The same parameters as kernels read them: each begins at a multiple of `alignment` values, and so many are in a
+    /// row of the matrix that reads the features, behind which it is filled up.
+    pub fn aligned(config: &ModelConfig, alignment: usize) -> Self {
         let (c, g) = (config.hidden_size, config.ffn_size);
-        let mut table = Table { parameters: Vec::new(), len: 0 };
+        let mut table = Table { parameters: Vec::new(), len: 0, alignment };
         let features = config.input_size();
+        let filled = |width: usize| width.next_multiple_of(alignment);
         let input = match config.input {
-            Input::Linear => InputSlots::Linear(table.linear("input", c, features)),
+            Input::Linear => InputSlots::Linear(table.linear("input", c, filled(features))),
             Input::Rbf => InputSlots::Rbf {
                 centers: table.add("input.centers", &[features, config.rbf_centers], Init::Symmetric),
-                fc1: table.linear("input.fc1", 4 * c, features * config.rbf_centers),
+                fc1: table.linear("input.fc1", 4 * c, filled(features * config.rbf_centers)),
                 norm1: table.norm("input.norm1", 4 * c),
                 fc2: table.linear("input.fc2", c, 4 * c),
                 norm2: table.norm("input.norm2", c),
@@ -266,7 +288,8 @@ impl ParamLayout {
             })
             .collect();
         let score = table.linear("score", 1, c);
-        ParamLayout { parameters: table.parameters, len: table.len, input, ordinals, blocks, score }
+        let len = table.len.next_multiple_of(alignment);
+        ParamLayout { parameters: table.parameters, len, input, ordinals, blocks, score }
     }
 
     /// Every parameter, in the order of the flat array.
@@ -274,7 +297,7 @@ impl ParamLayout {
         &self.parameters
     }
 
-    /// Number of values of all parameters.
+    /// Number of values of all parameters, and of what is filled up between them.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -308,11 +331,13 @@ impl ParamLayout {
 struct Table {
     parameters: Vec<Parameter>,
     len: usize,
+    alignment: usize,
 }
 
 impl Table {
     fn add(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> Slot {
-        let parameter = Parameter { name: name.into(), shape: shape.to_vec(), offset: self.len, init };
+        let offset = self.len.next_multiple_of(self.alignment);
+        let parameter = Parameter { name: name.into(), shape: shape.to_vec(), offset, init };
         let slot = Slot(parameter.range());
         self.len = slot.0.end;
         self.parameters.push(parameter);
