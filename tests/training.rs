@@ -11,7 +11,8 @@ use setrank::data::normalize::{Kind, Settings, WithinSet};
 use setrank::data::synth::{self, Like};
 use setrank::data::{Dataset, Normalize};
 use setrank::model::SetRank;
-use setrank::train::config::{Preset, Select};
+use setrank::model::scorer::{self, CpuScorer};
+use setrank::train::config::{DeviceChoice, Preset, Select};
 use setrank::train::state::State;
 use setrank::train::trainer::{Observer, StepReport, Stop, ValidationReport};
 use setrank::train::{Checkpoint, TrainConfig, Trainer};
@@ -45,8 +46,14 @@ fn config() -> TrainConfig {
         patience: 0,
         lr: 0.01,
         clip: 0.0,
+        device: DeviceChoice::Cpu,
         ..TrainConfig::preset(Preset::Default)
     }
+}
+
+/// Scores by the processor.
+fn scores_of(model: &SetRank, parameters: &[f32], batcher: &Batcher<'_>) -> Vec<f32> {
+    scorer::score(&mut CpuScorer::new(model, parameters), batcher, |_| {}).unwrap()
 }
 
 /// Remembers what it is told.
@@ -269,7 +276,7 @@ fn the_best_model_is_kept_and_patience_ends_the_run() {
         // The kept model is the one that was measured then.
         let kept = Checkpoint::load(folder.path()).unwrap();
         let batcher = Batcher::new(&valid, kept.model.config()).unwrap();
-        let scores = setrank::model::scorer::score(&kept.model, &kept.parameters, &batcher, |_| {}).unwrap();
+        let scores = scores_of(&kept.model, &kept.parameters, &batcher);
         let conventions = setrank::eval::Conventions::default();
         let ndcg = setrank::eval::mean_ndcg(&valid, &scores, None, 10, &conventions).unwrap();
         assert_eq!(ndcg, memory.validations[first_best].valid.unwrap().metric);
@@ -285,7 +292,7 @@ fn dropout_is_for_training_only() {
         let model = SetRank::new(config.clone()).unwrap();
         let parameters = model.layout().init(1);
         let batcher = Batcher::new(&data, config).unwrap();
-        setrank::model::scorer::score(&model, &parameters, &batcher, |_| {}).unwrap()
+        scores_of(&model, &parameters, &batcher)
     };
     assert_eq!(scores(&plain), scores(&dropped));
 }

@@ -9,6 +9,7 @@ use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, largest, machine, pe
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::files::write_atomically;
+use setrank::train::config::DeviceChoice;
 
 use super::compute::ComputeArgs;
 
@@ -119,6 +120,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     args.compute.set_up()?;
+    if args.compute.device() == DeviceChoice::Cuda {
+        bail!("--device cuda: the benchmark measures the processor alone in this version");
+    }
     peak::check_memory(args.peak_side as usize)?;
     let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {

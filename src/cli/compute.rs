@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
+use setrank::config::ModelConfig;
 use setrank::device::choice;
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
@@ -28,17 +29,21 @@ pub struct ComputeArgs {
 }
 
 impl ComputeArgs {
-    /// Sets the machine up, or says why it cannot; tells what `auto` takes where it was asked for.
+    /// Sets the machine up, or says why it cannot.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device.unwrap_or(DeviceChoice::Cpu))?;
-        self.device.map_or(Ok(()), tell_device)
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device())
+    }
+
+    /// The device asked for.
+    pub fn device(self) -> DeviceChoice {
+        self.device.unwrap_or(DeviceChoice::Cpu)
     }
 }
 
 /// Starts `threads` threads (0 = one a core) and checks that `device` is there.
 pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
     if device == DeviceChoice::Cuda {
-        choice::choose(device).context("--device cuda")?;
+        choice::gpu().context("--device cuda")?;
     }
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -48,10 +53,18 @@ pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
 }
 
-/// Tells which device `auto` takes, and why.
-pub fn tell_device(device: DeviceChoice) -> anyhow::Result<()> {
-    if device == DeviceChoice::Auto {
-        tell!("device: CPU ({})", choice::choose(device)?.reason);
+/// The device that computes the model of `config`, never `auto`; tells which one `auto` is.
+pub fn choose(asked: DeviceChoice, config: &ModelConfig) -> anyhow::Result<DeviceChoice> {
+    let chosen = choice::choose(asked, config).context("--device cuda")?;
+    if asked == DeviceChoice::Auto {
+        tell!("device: {} ({})", name(chosen.device), chosen.reason);
     }
-    Ok(())
+    Ok(chosen.device)
+}
+
+fn name(device: DeviceChoice) -> &'static str {
+    match device {
+        DeviceChoice::Cuda => "GPU",
+        DeviceChoice::Cpu | DeviceChoice::Auto => "CPU",
+    }
 }

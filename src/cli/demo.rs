@@ -12,7 +12,7 @@ use setrank::data::synth::{self, Like};
 use setrank::eval::report::describe;
 use setrank::eval::{Conventions, Evaluation, Metric, evaluate, mean_ndcg};
 use setrank::files::write_atomically;
-use setrank::model::scorer;
+use setrank::model::scorer::{self, CpuScorer};
 use setrank::rng::{Rng, Stream};
 use setrank::train::config::Preset;
 use setrank::train::{Checkpoint, TrainConfig};
@@ -88,6 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         patience: 0,
         seed: args.seed,
         threads: usize::from(args.compute.threads.unwrap_or(0)),
+        device: args.compute.device(),
         ..TrainConfig::preset(Preset::Default)
     };
     tell!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 8 inducing points.");
@@ -98,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     let Checkpoint { model, parameters } = Checkpoint::load(&model_folder)?;
     let batcher = Batcher::new(&test, model.config())?;
-    let scores = scorer::score(&model, &parameters, &batcher, |_| {})?;
+    let scores = scorer::score(&mut CpuScorer::new(&model, &parameters), &batcher, |_| {})?;
     let feature = best_feature(&data.train)?;
     let by_feature = feature_scores(&test, feature)?;
     let mut rng = Rng::new(args.seed, Stream::RandomScores, 0);

@@ -16,7 +16,7 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     if let (Err(reason), true) = (&gpus, check) {
         bail!("nothing to check: {reason}");
     }
-    let chosen = choice::choose(DeviceChoice::Auto)?;
+    let chosen = choice::best_here();
     let mut out = std::io::stdout().lock();
     if !json {
         writeln!(out, "cpu: {}, {} core(s), {}", machine::cpu_name(), machine::cores(), best_level())?;
@@ -24,7 +24,8 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
             Ok(gpus) => gpus.iter().try_for_each(|gpu| writeln!(out, "{}", Line(gpu)))?,
             Err(reason) => writeln!(out, "cuda: none: {reason}")?,
         }
-        writeln!(out, "auto: cpu: {}", chosen.reason)?;
+        let device = if chosen.device == DeviceChoice::Cuda { "cuda" } else { "cpu" };
+        writeln!(out, "auto: {device}: {}", chosen.reason)?;
     }
     // One GPU that fails is not to hide what the others do.
     let mut checks = Vec::new();

@@ -79,8 +79,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             (data, scores, kept)
         }
         None => {
+            let (models, device) = (&args.ranking.model, args.compute.device());
             let scored =
-                scoring::score(&args.ranking.model, &args.data, &args.text, &args.initial, Labels::Required)?;
+                scoring::score(models, &args.data, &args.text, &args.initial, Labels::Required, device)?;
             (scored.data, scored.scores.into_iter().map(f64::from).collect(), scored.kept)
         }
     };

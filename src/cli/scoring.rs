@@ -11,7 +11,9 @@ use setrank::data::letor::Labels;
 use setrank::eval::ensemble::mean_of_standardised;
 use setrank::model::scorer;
 use setrank::train::Checkpoint;
+use setrank::train::config::DeviceChoice;
 
+use super::compute;
 use super::source::{self, TextArgs};
 
 /// Initial rankings of the data that is ranked.
@@ -76,12 +78,12 @@ pub struct Scored {
     pub kept: Option<Vec<bool>>,
 }
 
-/// The models that rank together.
-pub struct Models(Vec<Checkpoint>);
+/// The models that rank together, each with the device that computes it.
+pub struct Models(Vec<(Checkpoint, DeviceChoice)>);
 
 impl Models {
     /// Loads the models in `folders`, which have to read the same data.
-    pub fn load(folders: &[PathBuf], initial: &InitialArgs) -> anyhow::Result<Self> {
+    pub fn load(folders: &[PathBuf], initial: &InitialArgs, device: DeviceChoice) -> anyhow::Result<Self> {
         let mut models =
             folders.iter().map(|folder| Checkpoint::load(folder)).collect::<Result<Vec<_>, _>>()?;
         for checkpoint in &mut models {
@@ -104,7 +106,11 @@ impl Models {
         for (folder, checkpoint) in folders.iter().zip(&models) {
             initial.warn_of_others(folder, checkpoint.model.config().training.get("init_feature"));
         }
-        Ok(Models(models))
+        let on_device = |checkpoint: Checkpoint| {
+            let device = compute::choose(device, checkpoint.model.config())?;
+            Ok((checkpoint, device))
+        };
+        models.into_iter().map(on_device).collect::<anyhow::Result<_>>().map(Models)
     }
 
     /// Opens data for the models.
@@ -115,7 +121,7 @@ impl Models {
         initial: &InitialArgs,
         labels: Labels,
     ) -> anyhow::Result<Dataset> {
-        let features = self.0[0].model.config().raw_features();
+        let features = self.0[0].0.model.config().raw_features();
         let mut data = source::open_for_model(data, text, labels, features)?;
         initial.attach(&mut data)?;
         Ok(data)
@@ -130,10 +136,11 @@ impl Models {
     ) -> setrank::Result<(Vec<f32>, Option<Vec<bool>>)> {
         let mut of_models = Vec::with_capacity(self.0.len());
         let mut kept = None;
-        for (number, Checkpoint { model, parameters }) in self.0.iter().enumerate() {
+        for (number, (Checkpoint { model, parameters }, device)) in self.0.iter().enumerate() {
             let batcher = Batcher::new(data, model.config())?;
+            let mut scorer = scorer::on(*device, model, parameters)?;
             let done_before = number * data.num_queries();
-            of_models.push(scorer::score(model, parameters, &batcher, |done| progress(done_before + done))?);
+            of_models.push(scorer::score(&mut *scorer, &batcher, |done| progress(done_before + done))?);
             kept = batcher.kept().map(<[bool]>::to_vec);
         }
         let mut scores = mean_of_standardised(data, &of_models, kept.as_deref());
@@ -150,14 +157,15 @@ impl Models {
         data: &Dataset,
         mut out: impl FnMut(&[f32]) -> std::io::Result<()>,
     ) -> anyhow::Result<bool> {
-        let [Checkpoint { model, parameters }] = &self.0[..] else { return Ok(false) };
+        let [(Checkpoint { model, parameters }, device)] = &self.0[..] else { return Ok(false) };
         let batcher = Batcher::new(data, model.config())?;
         let in_order = data.positions().iter().enumerate().all(|(row, &position)| row as u64 == position);
         if !in_order || batcher.kept().is_some() {
             return Ok(false);
         }
+        let mut scorer = scorer::on(*device, model, parameters)?;
         let bar = progress(data.num_queries());
-        scorer::score_in_batches(model, parameters, &batcher, |batch, scores| -> anyhow::Result<()> {
+        scorer::score_in_batches(&mut *scorer, &batcher, |batch, scores| -> anyhow::Result<()> {
             bar.set_position(batch.queries.last().map_or(0, |&query| query as u64 + 1));
             Ok(out(scores)?)
         })?;
@@ -181,8 +189,9 @@ pub fn score(
     text: &TextArgs,
     initial: &InitialArgs,
     labels: Labels,
+    device: DeviceChoice,
 ) -> anyhow::Result<Scored> {
-    let models = Models::load(folders, initial)?;
+    let models = Models::load(folders, initial, device)?;
     let data = models.open(data, text, initial, labels)?;
     let (scores, kept) = models.score_with_progress(&data)?;
     Ok(Scored { data, scores, kept })

@@ -1,7 +1,7 @@
 //! Which device computes, and why.
 
-use super::Unavailable;
-use super::probe;
+use super::{DeviceError, probe};
+use crate::config::ModelConfig;
 use crate::train::config::DeviceChoice;
 
 /// A device, and why it was taken.
@@ -13,25 +13,53 @@ pub struct Chosen {
     pub reason: String,
 }
 
-/// Takes what was asked for; an error where it cannot be had.
+/// Takes what was asked for, for the model of `config`; an error where it cannot be had.
 ///
 /// # Errors
 ///
-/// Why there is no GPU that computes models, where one was asked for.
-pub fn choose(asked: DeviceChoice) -> Result<Chosen, Unavailable> {
-    let cpu = |reason| Chosen { device: DeviceChoice::Cpu, reason };
+/// Why no GPU computes the model, where one was asked for.
+pub fn choose(asked: DeviceChoice, config: &ModelConfig) -> Result<Chosen, DeviceError> {
     match asked {
-        DeviceChoice::Cpu => Ok(cpu("as asked for".into())),
-        DeviceChoice::Auto => Ok(cpu(no_gpu_for_models().to_string())),
-        DeviceChoice::Cuda => Err(no_gpu_for_models()),
+        DeviceChoice::Cpu => Ok(Chosen { device: DeviceChoice::Cpu, reason: "as asked for".into() }),
+        DeviceChoice::Cuda => gpu_for(config).map(|name| Chosen { device: DeviceChoice::Cuda, reason: name }),
+        DeviceChoice::Auto => Ok(best(gpu_for(config))),
     }
 }
 
-/// Why no GPU computes models: there are kernels, and nothing that launches them in a model's order yet.
-fn no_gpu_for_models() -> Unavailable {
-    let machine = match probe::gpu(0) {
-        Ok(gpu) => format!("{} runs single kernels: `setrank info --devices --check`", gpu.name),
-        Err(reason) => reason.to_string(),
-    };
-    Unavailable::NoModels { machine }
+/// What `auto` takes where the model is one that kernels compute.
+pub fn best_here() -> Chosen {
+    best(gpu())
+}
+
+fn best(gpu: Result<String, DeviceError>) -> Chosen {
+    match gpu {
+        Ok(name) => Chosen { device: DeviceChoice::Cuda, reason: name },
+        Err(reason) => Chosen { device: DeviceChoice::Cpu, reason: reason.to_string() },
+    }
+}
+
+/// The name of a GPU that computes the model of `config`.
+fn gpu_for(config: &ModelConfig) -> Result<String, DeviceError> {
+    let name = gpu()?;
+    computes(config)?;
+    Ok(name)
+}
+
+/// The name of the GPU that computes, if there is one.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn gpu() -> Result<String, DeviceError> {
+    let gpu = probe::gpu(0)?;
+    gpu.check()?;
+    Ok(gpu.name)
+}
+
+#[cfg(feature = "cuda")]
+use crate::model::gpu::limits::check as computes;
+
+#[cfg(not(feature = "cuda"))]
+fn computes(_: &ModelConfig) -> Result<(), DeviceError> {
+    Err(super::Unavailable::NotBuilt.into())
 }

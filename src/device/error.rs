@@ -58,12 +58,6 @@ pub enum Unavailable {
         /// How many there are.
         count: usize,
     },
-    /// This version does not compute models on GPUs.
-    #[error("models are computed on the CPU in this version ({machine})")]
-    NoModels {
-        /// What the machine has, or lacks.
-        machine: String,
-    },
     /// The device cannot run any of the code that was built.
     #[error(
         "{name} has compute capability {}.{}, but this program's kernels need {}.{} or more: use --device cpu", .found.0,
@@ -112,6 +106,25 @@ pub enum DeviceError {
         free: usize,
         /// Bytes that the device has.
         total: usize,
+    },
+    /// The device's memory does not suffice for a batch.
+    #[error(
+        "a batch of {documents} documents in {sets} set(s) needs {} of GPU memory, but {} of {} are free: use --batch-docs \
+         {possible}, or a smaller model", Bytes(*.needed), Bytes(*.free), Bytes(*.total)
+    )]
+    BatchTooLarge {
+        /// Documents of the batch.
+        documents: usize,
+        /// Its sets.
+        sets: usize,
+        /// Bytes that it needs.
+        needed: usize,
+        /// Bytes free.
+        free: usize,
+        /// Bytes that the device has.
+        total: usize,
+        /// Documents that would fit, about.
+        possible: usize,
     },
     /// An arena is too small for what was to be put into it.
     #[error(

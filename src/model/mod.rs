@@ -3,6 +3,8 @@
 pub mod block;
 pub mod embedding;
 pub mod flops;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod layout;
 pub mod mab;
 pub mod memory;

@@ -1,24 +1,79 @@
-//! Scores of all documents of a data set.
+//! Scores of all documents of a data set, by whatever device.
 
 use super::setrank::{Inputs, Keep, SetRank, Workspace};
 use crate::data::batch::{Batch, Batcher};
+use crate::device::DeviceError;
+use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
 
 /// Documents of one batch, about: enough to fill the machine, few enough to stay small in memory.
 const BATCH_DOCUMENTS: usize = 4096;
 
+/// A model that scores batches on some device.
+pub trait Scorer {
+    /// Scores `[N]` of a batch. A set's scores do not depend on the sets that share its batch.
+    fn score(&mut self, batch: &Batch) -> Result<&[f32]>;
+}
+
+/// A model that scores on the processor.
+#[derive(Debug)]
+pub struct CpuScorer<'a> {
+    model: &'a SetRank,
+    parameters: &'a [f32],
+    workspace: Workspace<f32>,
+}
+
+impl<'a> CpuScorer<'a> {
+    /// The model with `parameters` laid out as its table says.
+    pub fn new(model: &'a SetRank, parameters: &'a [f32]) -> Self {
+        CpuScorer { model, parameters, workspace: Workspace::default() }
+    }
+}
+
+impl Scorer for CpuScorer<'_> {
+    fn score(&mut self, batch: &Batch) -> Result<&[f32]> {
+        let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
+        self.model.forward(&mut self.workspace, self.parameters, inputs, Keep::Nothing, None);
+        Ok(self.workspace.scores())
+    }
+}
+
+/// The model on `device`, which [`choose`](crate::device::choice::choose) has found to be there.
+///
+/// # Errors
+///
+/// What keeps a GPU from being used, or from computing this model.
+pub fn on<'a>(
+    device: DeviceChoice,
+    model: &'a SetRank,
+    parameters: &'a [f32],
+) -> Result<Box<dyn Scorer + 'a>, DeviceError> {
+    match device {
+        DeviceChoice::Cuda => on_gpu(model, parameters),
+        DeviceChoice::Cpu | DeviceChoice::Auto => Ok(Box::new(CpuScorer::new(model, parameters))),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(model: &SetRank, parameters: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
+    let gpu = crate::device::Gpu::new(0)?;
+    Ok(Box::new(super::gpu::GpuScorer::new(gpu, model.config(), parameters)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: &SetRank, _: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
+    Err(crate::device::Unavailable::NotBuilt.into())
+}
+
 /// Scores `[N]`, by row of the batcher's data set. Documents that the model does not see rank below those it
 /// does, in initial order. `progress` is told the number of queries done.
-///
-/// A set's scores do not depend on the sets that share its batch.
 pub fn score(
-    model: &SetRank,
-    parameters: &[f32],
+    scorer: &mut dyn Scorer,
     batcher: &Batcher<'_>,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<f32>> {
     let mut scores = vec![0.0; batcher.data().num_documents()];
-    score_in_batches(model, parameters, batcher, |batch, of_batch| {
+    score_in_batches(scorer, batcher, |batch, of_batch| {
         batch.rows.iter().zip(of_batch).for_each(|(&row, &score)| scores[row] = score);
         progress(batch.queries.last().map_or(0, |&query| query + 1));
         Ok::<(), Error>(())
@@ -30,13 +85,11 @@ pub fn score(
 /// Hands out the scores of the documents that the model sees batch by batch, queries in order: `each` is told the
 /// batch and its scores, by row of the batch. An error of `each` ends the scoring.
 pub fn score_in_batches<E: From<Error>>(
-    model: &SetRank,
-    parameters: &[f32],
+    scorer: &mut dyn Scorer,
     batcher: &Batcher<'_>,
     mut each: impl FnMut(&Batch, &[f32]) -> Result<(), E>,
 ) -> Result<(), E> {
     let data = batcher.data();
-    let mut workspace = Workspace::default();
     let mut batch = Batch::default();
     let mut queries: Vec<usize> = Vec::new();
     let mut documents = 0;
@@ -47,17 +100,16 @@ pub fn score_in_batches<E: From<Error>>(
             continue;
         }
         batcher.fill(&mut batch, &queries, None);
-        let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
-        model.forward(&mut workspace, parameters, inputs, Keep::Nothing, None);
-        if let Some(at) = workspace.scores().iter().position(|score| !score.is_finite()) {
+        let scores = scorer.score(&batch)?;
+        if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
             return Err(Error::NonFinite(format!(
                 "the score of document {} is {}: its features or the model's weights are extreme",
                 data.positions()[batch.rows[at]] + 1,
-                workspace.scores()[at]
+                scores[at]
             ))
             .into());
         }
-        each(&batch, workspace.scores())?;
+        each(&batch, scores)?;
         queries.clear();
         documents = 0;
     }

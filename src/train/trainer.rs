@@ -8,10 +8,11 @@ use std::time::Instant;
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
 use super::epoch::{BatchSize, Epoch};
-use super::learner::{CpuLearner, Learner, Objective, Outcome};
+use super::learner::{self, Learner, Objective, Outcome};
 use super::state::{self, Best, Progress, State, Weights};
 use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
+use crate::device::choice;
 use crate::eval::{Conventions, Metric, evaluate};
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Scratch;
@@ -110,7 +111,11 @@ struct Pending {
 const MOST_PENDING: usize = 2;
 
 impl<'a> Trainer<'a> {
-    /// A run of `model` from `state`, on the processor.
+    /// A run of `model` from `state`, on the device that `config` asks for.
+    ///
+    /// # Errors
+    ///
+    /// Data that the model cannot learn from, a state of another run, and what keeps a GPU from being used.
     pub fn new(
         config: &'a TrainConfig,
         model: SetRank,
@@ -120,8 +125,9 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let State { weights, progress } = state;
         let weights = with_average(config, weights)?;
-        let learner = CpuLearner::new(model, weights, objective(config));
-        Self::with_learner(config, Box::new(learner), train, valid, progress)
+        let device = choice::choose(config.device, model.config())?.device;
+        let learner = learner::on(device, model, weights, objective(config))?;
+        Self::with_learner(config, learner, train, valid, progress)
     }
 
     /// A run of a learner that is as far as `progress` says.

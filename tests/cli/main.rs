@@ -5,6 +5,7 @@ mod common;
 mod crossval;
 mod devices;
 mod eval;
+mod gpu;
 mod import;
 mod importance;
 mod rank;

@@ -15,6 +15,7 @@ mod ladder;
 mod layer_norm;
 mod linear;
 mod loss;
+mod model;
 mod operands;
 mod optimizer;
 mod partial_sums;

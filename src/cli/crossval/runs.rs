@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use setrank::data::batch::Batcher;
 use setrank::data::concat::concat;
 use setrank::data::{Dataset, Query};
+use setrank::device::choice;
 use setrank::files::write_atomically;
 use setrank::model::{SetRank, scorer};
 use setrank::train::config::Select;
@@ -156,7 +157,9 @@ impl Shared<'_> {
         let checkpoint = Checkpoint::load(&folder)?;
         let score = |data: &Dataset| -> anyhow::Result<Scored> {
             let batcher = Batcher::new(data, checkpoint.model.config())?;
-            let scores = scorer::score(&checkpoint.model, &checkpoint.parameters, &batcher, |_| {})?;
+            let Checkpoint { model, parameters } = &checkpoint;
+            let device = choice::choose(config.device, model.config())?.device;
+            let scores = scorer::score(&mut *scorer::on(device, model, parameters)?, &batcher, |_| {})?;
             Ok(Scored { scores, kept: batcher.kept().map(<[bool]>::to_vec) })
         };
         let test = if *test { score(part(run.fold.test))? } else { Scored::default() };

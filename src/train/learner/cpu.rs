@@ -4,7 +4,7 @@ use super::losses::BatchLosses;
 use super::{Learner, Objective, Outcome};
 use crate::Result;
 use crate::data::batch::{Batch, Batcher};
-use crate::model::scorer;
+use crate::model::scorer::{self, CpuScorer};
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
 use crate::train::average;
 use crate::train::optimizer::global_norm;
@@ -137,7 +137,8 @@ impl Learner for CpuLearner {
     }
 
     fn score(&mut self, batcher: &Batcher<'_>) -> Result<Vec<f32>> {
-        scorer::score(&self.model, self.weights.evaluated(), batcher, |_| {})
+        let mut scorer = CpuScorer::new(&self.model, self.weights.evaluated());
+        scorer::score(&mut scorer, batcher, |_| {})
     }
 }
 

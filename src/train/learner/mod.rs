@@ -2,14 +2,20 @@
 //! taken on; the benchmark takes the same step again and again.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod losses;
 
 pub use cpu::{CpuLearner, in_pool};
+#[cfg(feature = "cuda")]
+pub use gpu::GpuLearner;
 
+use super::config::DeviceChoice;
 use super::optimizer::AdamConfig;
 use super::state::Weights;
 use crate::Result;
 use crate::data::batch::{Batch, Batcher};
+use crate::device::DeviceError;
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Loss;
 
@@ -65,4 +71,33 @@ pub trait Learner {
 
     /// Scores `[N]` of the batcher's data by the weights that are validated: their average, where one is kept.
     fn score(&mut self, batcher: &Batcher<'_>) -> Result<Vec<f32>>;
+}
+
+/// A learner on `device`, which [`choose`](crate::device::choice::choose) has found to be there, that goes on from
+/// `weights`.
+///
+/// # Errors
+///
+/// What keeps a GPU from being used, or from computing this model.
+pub fn on(
+    device: DeviceChoice,
+    model: SetRank,
+    weights: Weights,
+    objective: Objective,
+) -> Result<Box<dyn Learner>, DeviceError> {
+    match device {
+        DeviceChoice::Cuda => on_gpu(model, weights, objective),
+        DeviceChoice::Cpu | DeviceChoice::Auto => Ok(Box::new(CpuLearner::new(model, weights, objective))),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(model: SetRank, weights: Weights, objective: Objective) -> Result<Box<dyn Learner>, DeviceError> {
+    let gpu = crate::device::Gpu::new(0)?;
+    Ok(Box::new(GpuLearner::new(gpu, model, weights, objective)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: SetRank, _: Weights, _: Objective) -> Result<Box<dyn Learner>, DeviceError> {
+    Err(crate::device::Unavailable::NotBuilt.into())
 }

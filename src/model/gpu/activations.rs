@@ -1,0 +1,266 @@
+//! The buffers of a pass over one batch, all in one arena.
+
+use half::bf16;
+
+use super::sizes::{self, Extent};
+use crate::config::{Encoder, Input, ModelConfig};
+use crate::device::{Arena, Buffer, DeviceError, Limits};
+use crate::model::setrank::Keep;
+
+/// What forward computes; of a pass that backward follows, all that backward needs.
+#[derive(Debug)]
+pub struct Activations {
+    /// Scores `[N]`.
+    pub scores: Buffer<f32>,
+    /// Input of each block and output of the last `[N, C]`; two in turn where no backward follows.
+    pub(super) hidden: Vec<Buffer<bf16>>,
+    pub(super) embedding: EmbeddingActivations,
+    pub(super) blocks: Vec<BlockActivations>,
+}
+
+/// What the input layer keeps.
+#[derive(Debug)]
+pub(super) enum EmbeddingActivations {
+    /// Where ordinals are added to the layer's output, that output without them `[N, C]`: backward has to know where
+    /// ReLU cut.
+    Linear { before_ordinals: Option<Buffer<bf16>> },
+    Rbf {
+        /// ReLU's output `[N, 4C]`.
+        hidden: Buffer<bf16>,
+        /// Its LayerNorm `[N, 4C]`.
+        normalized: Buffer<bf16>,
+        /// The second layer's output `[N, C]`.
+        output: Buffer<bf16>,
+        /// Of both LayerNorms `[N, 2]`.
+        statistics: [Buffer<f32>; 2],
+    },
+}
+
+/// What a block keeps; an MSAB has only `attend`.
+#[derive(Debug)]
+pub(super) struct BlockActivations {
+    pub induce: Option<InduceActivations>,
+    pub attend: MabActivations,
+    /// The network of `inner_ffn = false`.
+    pub outer: Option<OuterActivations>,
+}
+
+/// MAB(I, X).
+#[derive(Debug)]
+pub(super) struct InduceActivations {
+    pub mab: MabActivations,
+    /// Its output `[B·M, C]`.
+    pub out: Buffer<bf16>,
+}
+
+/// A network that stands outside of the attention blocks.
+#[derive(Debug)]
+pub(super) struct OuterActivations {
+    /// Its input `[N, C]`.
+    pub attended: Buffer<bf16>,
+    pub network: FfnActivations,
+}
+
+#[derive(Debug)]
+pub(super) struct MabActivations {
+    /// `[3, H, N, D]` within a set, else q `[H, rows of A, D]`.
+    pub queries: Buffer<bf16>,
+    /// k and v `[2, H, Nk, D]`; none within a set.
+    pub keys_values: Option<Buffer<bf16>>,
+    /// `[Nq, C]`
+    pub heads: Buffer<bf16>,
+    /// `[H, Nq]`
+    pub log_sum_exp: Buffer<f32>,
+    /// `[Nq, 2]`
+    pub statistics: Buffer<f32>,
+    /// LayerNorm(A + heads) `[Nq, C]` and the network behind it, where there is one.
+    pub ffn: Option<OuterActivations>,
+}
+
+#[derive(Debug)]
+pub(super) struct FfnActivations {
+    /// ReLU(fc1(x)) `[rows, G]`
+    pub hidden: Buffer<bf16>,
+    /// fc2(hidden) `[rows, C]`
+    pub output: Buffer<bf16>,
+    /// `[rows, 2]`
+    pub statistics: Buffer<f32>,
+}
+
+impl Activations {
+    /// Takes the buffers of a batch out of `arena`: [`sizes::activations`] bytes.
+    pub fn new(
+        arena: &mut Arena,
+        config: &ModelConfig,
+        extent: Extent,
+        keep: Keep,
+    ) -> Result<Self, DeviceError> {
+        let n = extent.documents;
+        let c = config.hidden_size;
+        let scores = arena.take(n)?;
+        let (blocks, rows) = sizes::kept(config, keep);
+        let hidden = (0..rows).map(|_| arena.take(n * c)).collect::<Result<_, _>>()?;
+        let embedding = EmbeddingActivations::new(arena, config, n, keep)?;
+        let blocks =
+            (0..blocks).map(|_| BlockActivations::new(arena, config, extent)).collect::<Result<_, _>>()?;
+        Ok(Activations { scores, hidden, embedding, blocks })
+    }
+}
+
+impl EmbeddingActivations {
+    /// The layer's output before ordinals are added, where that is kept.
+    pub fn before_ordinals(&self) -> Option<&Buffer<bf16>> {
+        match self {
+            EmbeddingActivations::Linear { before_ordinals } => before_ordinals.as_ref(),
+            EmbeddingActivations::Rbf { .. } => None,
+        }
+    }
+
+    fn new(arena: &mut Arena, config: &ModelConfig, n: usize, keep: Keep) -> Result<Self, DeviceError> {
+        let c = config.hidden_size;
+        Ok(match config.input {
+            Input::Linear => {
+                let apart = keep == Keep::ForBackward && sizes::adds_ordinals(config);
+                EmbeddingActivations::Linear {
+                    before_ordinals: apart.then(|| arena.take(n * c)).transpose()?,
+                }
+            }
+            Input::Rbf => EmbeddingActivations::Rbf {
+                hidden: arena.take(n * 4 * c)?,
+                normalized: arena.take(n * 4 * c)?,
+                output: arena.take(n * c)?,
+                statistics: [arena.take(n * 2)?, arena.take(n * 2)?],
+            },
+        })
+    }
+}
+
+impl BlockActivations {
+    fn new(arena: &mut Arena, config: &ModelConfig, extent: Extent) -> Result<Self, DeviceError> {
+        let (n, c) = (extent.documents, config.hidden_size);
+        if config.encoder == Encoder::Msab {
+            let attend = MabActivations::new(arena, config, [n, n, 0], true)?;
+            return Ok(BlockActivations { induce: None, attend, outer: None });
+        }
+        let points = extent.points(config);
+        let mab = MabActivations::new(arena, config, [points, config.num_inducing, n], config.inner_ffn)?;
+        let induce = Some(InduceActivations { mab, out: arena.take(points * c)? });
+        let attend = MabActivations::new(arena, config, [n, n, points], config.inner_ffn)?;
+        let outer = (!config.inner_ffn).then(|| OuterActivations::new(arena, config, n)).transpose()?;
+        Ok(BlockActivations { induce, attend, outer })
+    }
+}
+
+impl MabActivations {
+    /// Of `rows` output rows, `asking` rows of A and `asked` rows of Z, 0 within a set.
+    fn new(
+        arena: &mut Arena,
+        config: &ModelConfig,
+        [rows, asking, asked]: [usize; 3],
+        ffn: bool,
+    ) -> Result<Self, DeviceError> {
+        let c = config.hidden_size;
+        let parts = if asked == 0 { 3 } else { 1 };
+        Ok(MabActivations {
+            queries: arena.take(parts * asking * c)?,
+            keys_values: (asked > 0).then(|| arena.take(2 * asked * c)).transpose()?,
+            heads: arena.take(rows * c)?,
+            log_sum_exp: arena.take(rows * config.num_heads)?,
+            statistics: arena.take(rows * 2)?,
+            ffn: ffn.then(|| OuterActivations::new(arena, config, rows)).transpose()?,
+        })
+    }
+}
+
+impl OuterActivations {
+    fn new(arena: &mut Arena, config: &ModelConfig, rows: usize) -> Result<Self, DeviceError> {
+        let c = config.hidden_size;
+        Ok(OuterActivations {
+            attended: arena.take(rows * c)?,
+            network: FfnActivations {
+                hidden: arena.take(rows * config.ffn_size)?,
+                output: arena.take(rows * c)?,
+                statistics: arena.take(rows * 2)?,
+            },
+        })
+    }
+}
+
+/// A gradient that flows backwards through rows, and a second buffer that it is written to in turn.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// The gradient.
+    pub d: Buffer<bf16>,
+    pub next: Buffer<bf16>,
+}
+
+impl Flow {
+    fn new(arena: &mut Arena, len: usize) -> Result<Self, DeviceError> {
+        Ok(Flow { d: arena.take(len)?, next: arena.take(len)? })
+    }
+
+    /// What was written to `next` is the gradient now.
+    pub fn turn(&mut self) {
+        std::mem::swap(&mut self.d, &mut self.next);
+    }
+}
+
+/// What backward needs besides the activations.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Of documents `[N, C]`.
+    pub(super) documents: Flow,
+    pub(super) points: Option<PointScratch>,
+    /// Gradient of inner rows: `[rows, G]` of a network; two of `[N, 4C]` of the rbf input, one behind the other.
+    pub(super) d_hidden: Buffer<bf16>,
+    /// Gradient of q, within a set of q, k and v.
+    pub(super) d_queries: Buffer<bf16>,
+    /// `[H, Nq]`
+    pub(super) delta: Buffer<f32>,
+    /// Partial sums of parameters' gradients.
+    pub(super) sums: Buffer<f32>,
+}
+
+/// What backward of an induced block needs besides.
+#[derive(Debug)]
+pub(super) struct PointScratch {
+    /// Of the induced rows `[B·M, C]`.
+    pub flow: Flow,
+    /// Gradient of k and v.
+    pub d_keys_values: Buffer<bf16>,
+    /// Gradient of the points' q, of all sets together `[H, M, D]`.
+    pub d_shared: Buffer<bf16>,
+    /// Gradient of the points through q `[M, C]`.
+    pub d_points: Buffer<bf16>,
+}
+
+impl Scratch {
+    /// Takes the buffers of a batch out of `arena`: [`sizes::scratch`] bytes.
+    pub fn new(
+        arena: &mut Arena,
+        config: &ModelConfig,
+        extent: Extent,
+        limits: &Limits,
+    ) -> Result<Self, DeviceError> {
+        let (n, c) = (extent.documents, config.hidden_size);
+        let most = extent.most_rows(config);
+        let documents = Flow::new(arena, n * c)?;
+        let points = match config.encoder {
+            Encoder::Msab => None,
+            Encoder::Imsab => Some(PointScratch {
+                flow: Flow::new(arena, extent.points(config) * c)?,
+                d_keys_values: arena.take(2 * most * c)?,
+                d_shared: arena.take(config.num_inducing * c)?,
+                d_points: arena.take(config.num_inducing * c)?,
+            }),
+        };
+        Ok(Scratch {
+            documents,
+            points,
+            d_hidden: arena.take(sizes::d_hidden(config, extent))?,
+            d_queries: arena.take(sizes::d_queries(config, extent))?,
+            delta: arena.take(most * config.num_heads)?,
+            sums: arena.take(sizes::sums(config, extent, limits))?,
+        })
+    }
+}

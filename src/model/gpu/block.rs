@@ -1,0 +1,103 @@
+//! One block of the encoder: MSAB(X) = MAB(X, X), or IMSAB(X) = MAB(X, MAB(I, X)).
+
+use half::bf16;
+
+use super::activations::{BlockActivations, Flow, PointScratch};
+use super::batch::Attentions;
+use super::mab::{self, Backward, Call, Pass};
+use super::network;
+use crate::device::{Buffer, DeviceError};
+use crate::model::layout::BlockSlots;
+use crate::ops::dropout::Dropout;
+use crate::ops::row_sums::add_repeats;
+
+/// One block's part of a pass.
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    /// What all blocks share.
+    pub pass: Pass<'a>,
+    /// Its parameters' places.
+    pub slots: &'a BlockSlots,
+    /// The batch's sets.
+    pub sets: &'a Attentions,
+    /// Dropout of its attentions, `[induce, attend]`.
+    pub dropout: [Option<Dropout>; 2],
+}
+
+impl Block<'_> {
+    /// out `[N, C]` = block(x `[N, C]`)
+    pub fn forward(
+        &self,
+        out: &mut Buffer<bf16>,
+        saved: &mut BlockActivations,
+        x: &Buffer<bf16>,
+    ) -> Result<(), DeviceError> {
+        let Block { pass, dropout, .. } = self;
+        match (self.slots, self.sets, &mut saved.induce) {
+            (BlockSlots::Msab(slots), Attentions::Msab { within }, _) => {
+                let call = Call { a: x, z: None, attention: within, dropout: dropout[1] };
+                mab::forward(pass, out, &mut saved.attend, slots, call)
+            }
+            (
+                BlockSlots::Imsab { inducing, induce, attend, ffn },
+                Attentions::Imsab { induce: over_documents, attend: over_points },
+                Some(kept),
+            ) => {
+                let points = pass.params.rounded(inducing)?;
+                let call = Call { a: &points, z: Some(x), attention: over_documents, dropout: dropout[0] };
+                mab::forward(pass, &mut kept.out, &mut kept.mab, induce, call)?;
+                let call = Call { a: x, z: Some(&kept.out), attention: over_points, dropout: dropout[1] };
+                match (ffn, &mut saved.outer) {
+                    (Some(ffn), Some(outer)) => {
+                        mab::forward(pass, &mut outer.attended, &mut saved.attend, attend, call)?;
+                        network::forward(pass, out, &mut outer.network, ffn, &outer.attended)
+                    }
+                    _ => mab::forward(pass, out, &mut saved.attend, attend, call),
+                }
+            }
+            _ => Err(other_encoder()),
+        }
+    }
+
+    /// In `flow` `[N, C]`: gradient of the block's output → gradient of x; parameters' gradients are added to.
+    pub fn backward(
+        &self,
+        with: &mut Backward<'_>,
+        flow: &mut Flow,
+        points: Option<&mut PointScratch>,
+        saved: &BlockActivations,
+        x: &Buffer<bf16>,
+    ) -> Result<(), DeviceError> {
+        let Block { pass, dropout, .. } = self;
+        match (self.slots, self.sets, &saved.induce, points) {
+            (BlockSlots::Msab(slots), Attentions::Msab { within }, ..) => {
+                let call = Call { a: x, z: None, attention: within, dropout: dropout[1] };
+                mab::backward_within(pass, with, flow, &saved.attend, slots, call)
+            }
+            (
+                BlockSlots::Imsab { inducing, induce, attend, ffn },
+                Attentions::Imsab { induce: over_documents, attend: over_points },
+                Some(kept),
+                Some(points),
+            ) => {
+                if let (Some(ffn), Some(outer)) = (ffn, &saved.outer) {
+                    network::backward(pass, with, flow, &outer.network, ffn, &outer.attended)?;
+                }
+                let call = Call { a: x, z: Some(&kept.out), attention: over_points, dropout: dropout[1] };
+                mab::backward_attend(pass, with, flow, points, &saved.attend, attend, call)?;
+                let rows = pass.params.rounded(inducing)?;
+                let call = Call { a: &rows, z: Some(x), attention: over_documents, dropout: dropout[0] };
+                mab::backward_induce(pass, with, flow, points, &kept.mab, induce, call)?;
+                let mut d_inducing = with.gradients.part(inducing.range())?;
+                let of_sets = &points.flow.next;
+                add_repeats(pass.gpu, &mut d_inducing, &points.d_points, 1)?;
+                add_repeats(pass.gpu, &mut d_inducing, of_sets, of_sets.len() / rows.len())
+            }
+            _ => Err(other_encoder()),
+        }
+    }
+}
+
+fn other_encoder() -> DeviceError {
+    DeviceError::Shapes("the batch and its buffers were made for a model of the other encoder".into())
+}

@@ -1,0 +1,35 @@
+//! The model on a GPU: the schedule of `model/*.rs` over the kernels' launchers, with the same files, names and order.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`limits`] | which models the kernels compute |
+//! | [`parameters`] | the table of parameters as kernels read it |
+//! | [`batch`] | what the model reads of a batch |
+//! | [`activations`] | the buffers of a pass |
+//! | [`sizes`] | how many bytes they take, as a formula |
+//! | `room` | memory for one batch after the other |
+//! | [`scorer`] | scores of a data set's batches |
+//! | `setrank`, `embedding`, `block`, `mab`, `network` | forward, and backward below it, as on the processor |
+//!
+//! Rows are stored in bf16; sums, scores, losses and parameters in f32. A pass only queues work.
+
+pub mod activations;
+pub mod batch;
+mod block;
+mod embedding;
+pub mod limits;
+mod mab;
+mod network;
+pub mod parameters;
+mod room;
+pub mod scorer;
+mod setrank;
+pub mod sizes;
+
+pub use activations::{Activations, Scratch};
+pub use batch::DeviceBatch;
+pub use parameters::{Layouts, Parameters};
+pub use room::Room;
+pub use scorer::GpuScorer;
+pub use setrank::GpuSetRank;
+pub use sizes::Extent;

@@ -1,0 +1,82 @@
+//! The row-wise network of a block: y = LayerNorm(x + fc2(ReLU(fc1(x)))).
+
+use half::bf16;
+
+use super::activations::{FfnActivations, Flow};
+use super::mab::{Backward, Pass};
+use crate::device::{Buffer, DeviceError};
+use crate::model::layout::FfnSlots;
+use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
+use crate::ops::linear::{
+    Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
+    linear_forward,
+};
+
+/// out `[rows, C]` = LayerNorm(x + fc2(ReLU(fc1(x))))
+pub fn forward(
+    pass: &Pass<'_>,
+    out: &mut Buffer<bf16>,
+    saved: &mut FfnActivations,
+    slots: &FfnSlots,
+    x: &Buffer<bf16>,
+) -> Result<(), DeviceError> {
+    let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
+    let FfnActivations { hidden, output, statistics } = saved;
+    let layer = pass.params.layer(&slots.fc1)?;
+    linear_forward(gpu, hidden, Layout::Rows, x, layer.get(), Activation::Relu, fc1)?;
+    let layer = pass.params.layer(&slots.fc2)?;
+    linear_forward(gpu, output, Layout::Rows, hidden, layer.get(), Activation::Identity, fc2)?;
+    let norm = pass.params.norm(&slots.norm, pass.eps)?;
+    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
+    layer_norm_forward(gpu, out, statistics, output, Some(x), norm.get(), shape)
+}
+
+/// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of x; parameters' gradients are added to.
+pub fn backward(
+    pass: &Pass<'_>,
+    with: &mut Backward<'_>,
+    flow: &mut Flow,
+    saved: &FfnActivations,
+    slots: &FfnSlots,
+    x: &Buffer<bf16>,
+) -> Result<(), DeviceError> {
+    let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
+    let FfnActivations { hidden, output, statistics } = saved;
+    let Flow { d, next } = flow;
+    let norm = pass.params.norm(&slots.norm, pass.eps)?;
+    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
+    let [mut d_weight, mut d_bias] = with.gradients_at(slots.norm.ranges())?;
+    layer_norm_backward(
+        gpu,
+        next,
+        &mut d_weight,
+        &mut d_bias,
+        d,
+        statistics,
+        output,
+        Some(x),
+        norm.get(),
+        with.sums,
+        shape,
+    )?;
+    // `next` is the gradient of fc2's output, and of x by the residual.
+    let mut d_hidden = with.d_hidden.part(0..hidden.len())?;
+    let layer = pass.params.layer(&slots.fc2)?;
+    let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc2.ranges())?;
+    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, next, Layout::Rows, hidden, with.sums, fc2)?;
+    let masked = InputGradient::Masked(hidden);
+    linear_backward_input(gpu, &mut d_hidden, next, Layout::Rows, &layer.weight, masked, fc2)?;
+    let layer = pass.params.layer(&slots.fc1)?;
+    let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc1.ranges())?;
+    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, &d_hidden, Layout::Rows, x, with.sums, fc1)?;
+    linear_backward_input(gpu, d, &d_hidden, Layout::Rows, &layer.weight, InputGradient::Added(next), fc1)
+}
+
+impl Pass<'_> {
+    /// Of fc1 and fc2 over the rows of x `[rows, C]`.
+    fn ffn_shapes(&self, x: &Buffer<bf16>) -> [LinearShape; 2] {
+        let (c, g) = (self.heads.hidden(), self.ffn_size);
+        let rows = x.len() / c;
+        [LinearShape { rows, inputs: c, outputs: g }, LinearShape { rows, inputs: g, outputs: c }]
+    }
+}

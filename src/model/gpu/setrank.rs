@@ -1,0 +1,188 @@
+//! The schedule: embed → blocks → scores, and its mirror.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::activations::{Activations, Scratch};
+use super::batch::DeviceBatch;
+use super::block::Block;
+use super::embedding::Embedding;
+use super::limits;
+use super::mab::{Backward, Pass};
+use super::parameters::{Layouts, Parameters};
+use crate::config::{ModelConfig, OrdinalAt};
+use crate::device::{Buffer, DeviceError, Gpu};
+use crate::model::layout::BlockSlots;
+use crate::model::setrank::TrainingStep;
+use crate::ops::attention::Heads;
+use crate::ops::dropout::Dropout;
+use crate::ops::embed::{embed_backward, embed_forward};
+use crate::ops::score::{score_backward, score_forward};
+
+/// The model without its parameters, as a GPU computes it.
+#[derive(Clone, Debug)]
+pub struct GpuSetRank {
+    config: ModelConfig,
+    layouts: Layouts,
+}
+
+impl GpuSetRank {
+    /// The model that `config` describes; refused where no kernel computes it.
+    pub fn new(config: &ModelConfig) -> Result<Self, DeviceError> {
+        limits::check(config)?;
+        Ok(GpuSetRank { config: config.clone(), layouts: Layouts::new(config) })
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Where its parameters stand.
+    pub fn layouts(&self) -> &Layouts {
+        &self.layouts
+    }
+
+    /// Queues the scores `[N]` of a batch, which stand in `activations` afterwards.
+    pub fn forward(
+        &self,
+        gpu: &Gpu,
+        activations: &mut Activations,
+        params: &Parameters,
+        batch: &DeviceBatch,
+        training: Option<TrainingStep>,
+    ) -> Result<(), DeviceError> {
+        let Activations { scores, hidden, embedding, blocks: kept } = activations;
+        let pass = self.pass(gpu, params);
+        let (rows, saved) = (hidden.len(), kept.len());
+        self.embedding(pass, batch).forward(&mut hidden[0], embedding)?;
+        if self.ordinal_at(OrdinalAt::Input) {
+            self.add_ordinals(pass, &mut hidden[0], embedding.before_ordinals(), batch)?;
+        }
+        let layout = &self.layouts.device;
+        for (t, slots) in layout.blocks.iter().enumerate() {
+            let (from, to) = (t % rows, (t + 1) % rows);
+            if self.ordinal_at(OrdinalAt::EveryBlock) {
+                let x = if t == 0 { embedding.before_ordinals() } else { None };
+                self.add_ordinals(pass, &mut hidden[from], x, batch)?;
+            }
+            let [x, out] = hidden
+                .get_disjoint_mut([from, to])
+                .map_err(|_| DeviceError::Shapes("a pass needs two rows or more".into()))?;
+            self.block(pass, t, slots, batch, training).forward(out, &mut kept[t % saved], x)?;
+        }
+        let last = &hidden[layout.blocks.len() % rows];
+        let score = self.score(params)?;
+        score_forward(gpu, scores, last, &score[0], &score[1])
+    }
+
+    /// Queues gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) of the
+    /// same batch on activations that are kept.
+    #[allow(clippy::too_many_arguments)] // what a pass reads, and what it writes
+    pub fn backward(
+        &self,
+        gpu: &Gpu,
+        activations: &Activations,
+        scratch: &mut Scratch,
+        params: &Parameters,
+        gradients: &Buffer<f32>,
+        batch: &DeviceBatch,
+        d_scores: &Buffer<f32>,
+        training: Option<TrainingStep>,
+    ) -> Result<(), DeviceError> {
+        let Activations { hidden, embedding, blocks: kept, .. } = activations;
+        let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
+        let with = &mut Backward { gradients, sums, d_hidden, d_queries, delta };
+        let pass = self.pass(gpu, params);
+        let layout = &self.layouts.device;
+        let score = self.score(params)?;
+        let [mut d_weight, mut d_bias] = with.gradients_at(layout.score.ranges())?;
+        let last = &hidden[layout.blocks.len()];
+        score_backward(gpu, &mut flow.d, &mut d_weight, &mut d_bias, d_scores, last, &score[0], with.sums)?;
+        for (t, slots) in layout.blocks.iter().enumerate().rev() {
+            let block = self.block(pass, t, slots, batch, training);
+            block.backward(with, flow, points.as_mut(), &kept[t], &hidden[t])?;
+            if self.ordinal_at(OrdinalAt::EveryBlock) {
+                self.add_ordinal_gradients(gpu, gradients, &flow.d, batch)?;
+            }
+        }
+        if self.ordinal_at(OrdinalAt::Input) {
+            self.add_ordinal_gradients(gpu, gradients, &flow.d, batch)?;
+        }
+        self.embedding(pass, batch).backward(with, flow, embedding, &hidden[0])
+    }
+
+    fn pass<'a>(&self, gpu: &'a Gpu, params: &'a Parameters) -> Pass<'a> {
+        let config = &self.config;
+        let heads = Heads { count: config.num_heads, width: config.head_size() };
+        let (ffn_size, eps) = (config.ffn_size, config.layer_norm_eps);
+        Pass { gpu, params, heads, ffn_size, qkv_relu: config.qkv_relu, eps }
+    }
+
+    fn embedding<'a>(&'a self, pass: Pass<'a>, batch: &'a DeviceBatch) -> Embedding<'a> {
+        let (slots, config) = (&self.layouts.device.input, &self.config);
+        Embedding { pass, slots, config, features: &batch.features, rows: batch.extent.documents }
+    }
+
+    fn block<'a>(
+        &'a self,
+        pass: Pass<'a>,
+        index: usize,
+        slots: &'a BlockSlots,
+        batch: &'a DeviceBatch,
+        training: Option<TrainingStep>,
+    ) -> Block<'a> {
+        let dropout = [0, 1].map(|attention| {
+            let step = training?;
+            Dropout::new(self.config.dropout, step.seed, step.step, 2 * index + attention)
+        });
+        Block { pass, slots, sets: &batch.attentions, dropout }
+    }
+
+    /// Weight `[C]` and bias `[1]` of the score.
+    fn score(&self, params: &Parameters) -> Result<[Buffer<f32>; 2], DeviceError> {
+        let [weight, bias] = self.layouts.device.score.ranges();
+        Ok([params.values.part(weight)?, params.values.part(bias)?])
+    }
+
+    fn ordinal_at(&self, place: OrdinalAt) -> bool {
+        self.config.ordinal.is_some_and(|ordinal| ordinal.at == place)
+    }
+
+    /// y `[N, C]` = x + the rows of the ordinal tables; in place without x.
+    fn add_ordinals(
+        &self,
+        pass: Pass<'_>,
+        y: &mut Buffer<bf16>,
+        x: Option<&Buffer<bf16>>,
+        batch: &DeviceBatch,
+    ) -> Result<(), DeviceError> {
+        let Some(ordinals) = &batch.ordinals else { return Err(no_ordinals()) };
+        let tables = pass.params.values.part(self.tables())?;
+        embed_forward(pass.gpu, y, x, &tables, ordinals, self.config.hidden_size)
+    }
+
+    fn add_ordinal_gradients(
+        &self,
+        gpu: &Gpu,
+        gradients: &Buffer<f32>,
+        dx: &Buffer<bf16>,
+        batch: &DeviceBatch,
+    ) -> Result<(), DeviceError> {
+        let Some(ordinals) = &batch.ordinals else { return Err(no_ordinals()) };
+        let mut d_tables = gradients.part(self.tables())?;
+        embed_backward(gpu, &mut d_tables, dx, ordinals, self.config.hidden_size)
+    }
+
+    /// Where the ordinal tables stand, one behind the other.
+    fn tables(&self) -> Range<usize> {
+        let tables = &self.layouts.device.ordinals;
+        let begin = tables.first().map_or(0, |table| table.range().start);
+        begin..tables.last().map_or(begin, |table| table.range().end)
+    }
+}
+
+fn no_ordinals() -> DeviceError {
+    DeviceError::Shapes("the batch was made for a model without initial rankings".into())
+}

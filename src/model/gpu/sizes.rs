@@ -1,0 +1,196 @@
+//! Memory that a batch needs on a GPU, before anything runs.
+//!
+//! With C hidden and G inner width, H heads, L blocks, an attention block keeps of each of its output rows, 2 bytes a
+//! value: q (C), the heads' results (C), LayerNorm's output (C), the network's inner rows (G) and output (C); 4 bytes a
+//! value: H log-sum-exps and the statistics of two LayerNorms (2 each); of each row that it attends to, k and v (2C). A
+//! document costs 2·(L·(6C + G) + (L + 1)·C) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains; of an IMSAB model
+//! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of
+//! a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and
+//! two rows. Every buffer begins at a multiple of 256 bytes.
+
+use half::bf16;
+
+use crate::config::{Encoder, Input, ModelConfig, OrdinalAt};
+use crate::data::batch::Batch;
+use crate::device::{Arena, Limits};
+use crate::model::setrank::Keep;
+use crate::ops::layer_norm::NormShape;
+use crate::ops::linear::LinearShape;
+use crate::ops::rbf::RbfShape;
+use crate::ops::score::score_scratch_len;
+
+/// How large a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// N
+    pub documents: usize,
+    /// B
+    pub sets: usize,
+}
+
+impl Extent {
+    /// That of a batch.
+    pub fn of(batch: &Batch) -> Self {
+        Extent { documents: batch.rows.len(), sets: batch.queries.len() }
+    }
+
+    /// Inducing rows of all sets, B·M.
+    pub fn points(self, config: &ModelConfig) -> usize {
+        self.sets * config.num_inducing
+    }
+
+    /// Documents or inducing rows, whichever are more.
+    pub(super) fn most_rows(self, config: &ModelConfig) -> usize {
+        match config.encoder {
+            Encoder::Msab => self.documents,
+            Encoder::Imsab => self.documents.max(self.points(config)),
+        }
+    }
+}
+
+/// Lists of lengths of buffers, by type.
+#[derive(Debug, Default)]
+struct Lens {
+    bf16: Vec<usize>,
+    f32: Vec<usize>,
+}
+
+impl Lens {
+    fn bytes(&self) -> usize {
+        let of = |lens: &[usize], size: usize| Arena::bytes_for(lens.iter().map(|len| len * size));
+        of(&self.bf16, size_of::<bf16>()) + of(&self.f32, size_of::<f32>())
+    }
+
+    /// A network and its input.
+    fn network(&mut self, config: &ModelConfig, rows: usize) {
+        let c = config.hidden_size;
+        self.bf16.extend([rows * c, rows * config.ffn_size, rows * c]);
+        self.f32.push(rows * 2);
+    }
+
+    /// An attention block of `rows` output rows; `projected` rows of C values are q, k and v.
+    fn mab(&mut self, config: &ModelConfig, rows: usize, projected: &[usize], ffn: bool) {
+        let c = config.hidden_size;
+        self.bf16.extend(projected.iter().map(|rows| rows * c));
+        self.bf16.push(rows * c);
+        self.f32.extend([rows * config.num_heads, rows * 2]);
+        if ffn {
+            self.network(config, rows);
+        }
+    }
+}
+
+/// Whether ordinal embeddings are added to the input layer's output.
+pub(super) fn adds_ordinals(config: &ModelConfig) -> bool {
+    config.ordinal.is_some_and(|ordinal| ordinal.at == OrdinalAt::Input || config.num_blocks > 0)
+}
+
+/// Blocks whose buffers are kept, and rows between blocks.
+pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
+    match keep {
+        Keep::Nothing => (config.num_blocks.min(1), 2),
+        Keep::ForBackward => (config.num_blocks, config.num_blocks + 1),
+    }
+}
+
+/// Bytes of [`Activations`](super::Activations).
+pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep) -> usize {
+    let (n, c) = (extent.documents, config.hidden_size);
+    let (blocks, rows) = kept(config, keep);
+    let mut lens = Lens { f32: vec![n], bf16: vec![n * c; rows] };
+    match config.input {
+        Input::Linear if keep == Keep::ForBackward && adds_ordinals(config) => lens.bf16.push(n * c),
+        Input::Linear => {}
+        Input::Rbf => {
+            lens.bf16.extend([n * 4 * c, n * 4 * c, n * c]);
+            lens.f32.extend([n * 2, n * 2]);
+        }
+    }
+    for _ in 0..blocks {
+        match config.encoder {
+            Encoder::Msab => lens.mab(config, n, &[3 * n], true),
+            Encoder::Imsab => {
+                let points = extent.points(config);
+                lens.mab(config, points, &[config.num_inducing, 2 * n], config.inner_ffn);
+                lens.bf16.push(points * c);
+                lens.mab(config, n, &[n, 2 * points], config.inner_ffn);
+                if !config.inner_ffn {
+                    lens.network(config, n);
+                }
+            }
+        }
+    }
+    lens.bytes()
+}
+
+/// Bytes of [`Scratch`](super::Scratch).
+pub fn scratch(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
+    let (n, c) = (extent.documents, config.hidden_size);
+    let most = extent.most_rows(config);
+    let mut lens = Lens {
+        bf16: vec![n * c, n * c, d_hidden(config, extent), d_queries(config, extent)],
+        f32: vec![most * config.num_heads, sums(config, extent, limits)],
+    };
+    if config.encoder == Encoder::Imsab {
+        let (points, shared) = (extent.points(config) * c, config.num_inducing * c);
+        lens.bf16.extend([points, points, 2 * most * c, shared, shared]);
+    }
+    lens.bytes()
+}
+
+/// Values of the gradient of inner rows.
+pub(super) fn d_hidden(config: &ModelConfig, extent: Extent) -> usize {
+    let network = extent.most_rows(config) * config.ffn_size;
+    match config.input {
+        Input::Linear => network,
+        Input::Rbf => network.max(2 * 4 * extent.documents * config.hidden_size),
+    }
+}
+
+/// Values of the gradient of q, within a set of q, k and v.
+pub(super) fn d_queries(config: &ModelConfig, extent: Extent) -> usize {
+    let parts = if config.encoder == Encoder::Msab { 3 } else { 1 };
+    parts * extent.most_rows(config) * config.hidden_size
+}
+
+/// Values of the partial sums of parameters' gradients, at most.
+pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
+    let (n, c, g) = (extent.documents, config.hidden_size, config.ffn_size);
+    let points = extent.points(config);
+    let linear = |rows, inputs, outputs| LinearShape { rows, inputs, outputs }.scratch_len(limits);
+    let norm = |rows, width| NormShape { rows, width }.scratch_len(limits);
+    let mut all = vec![score_scratch_len(n, c), norm(n, c), linear(n, c, g), linear(n, g, c)];
+    match config.encoder {
+        Encoder::Msab => all.push(linear(n, c, 3 * c)),
+        Encoder::Imsab => {
+            all.extend([linear(n, c, c), linear(n, c, 2 * c), linear(config.num_inducing, c, c)]);
+            all.extend([
+                linear(points, c, 2 * c),
+                norm(points, c),
+                linear(points, c, g),
+                linear(points, g, c),
+            ]);
+        }
+    }
+    match config.input {
+        Input::Linear => all.push(linear(n, input_width(config), c)),
+        Input::Rbf => all.extend([rbf(config, n).scratch_len(limits), norm(n, 4 * c), linear(n, 4 * c, c)]),
+    }
+    all.into_iter().max().unwrap_or(0)
+}
+
+/// Columns of the features as kernels read them.
+pub(super) fn input_width(config: &ModelConfig) -> usize {
+    config.input_size().next_multiple_of(super::limits::WIDTH)
+}
+
+/// The rbf input of `rows` documents.
+pub(super) fn rbf(config: &ModelConfig, rows: usize) -> RbfShape {
+    RbfShape {
+        rows,
+        features: config.input_size(),
+        stride: input_width(config),
+        centers: config.rbf_centers,
+        outputs: 4 * config.hidden_size,
+    }
+}

@@ -1,0 +1,296 @@
+//! The whole model on a GPU: forward, losses and gradients against f64, and training against the processor's.
+
+mod plain;
+mod tape;
+mod training;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use half::bf16;
+use setrank::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
+use setrank::data::batch::Batch;
+use setrank::data::normalize::{Kind, Normalize};
+use setrank::device::Gpu;
+use setrank::device::check::deviation;
+use setrank::model::setrank::{self as cpu, Keep, SetRank, TrainingStep, Workspace};
+use setrank::ops::loss::{Loss, Scratch};
+use setrank::rng::{Rng, Stream};
+use setrank::train::Learner;
+use setrank::train::learner::{GpuLearner, Objective};
+use setrank::train::optimizer::AdamConfig;
+use setrank::train::state::Weights;
+use setrank_emulator::driver::{self, Configuration};
+
+use plain::{Inputs, Plain};
+use tape::Rounding;
+
+/// Draws of the errors of rounding. Where a ReLU's input is within them of 0 its derivative jumps: one draw would tell of
+/// few such places.
+const ROUNDINGS: [Rounding; 6] = [
+    Rounding::Nearest,
+    Rounding::Disturbed(1),
+    Rounding::Disturbed(2),
+    Rounding::Disturbed(3),
+    Rounding::Disturbed(4),
+    Rounding::Disturbed(5),
+];
+
+const TRAINING: TrainingStep = TrainingStep { seed: 5, step: 3 };
+
+/// Narrow, but with every kind of tile in it.
+fn config() -> ModelConfig {
+    ModelConfig {
+        num_features: 9,
+        hidden_size: 64,
+        num_heads: 2,
+        num_blocks: 2,
+        ffn_size: 64,
+        num_inducing: 5,
+        encoder: Encoder::Msab,
+        ..ModelConfig::default()
+    }
+}
+
+fn imsab() -> ModelConfig {
+    ModelConfig { encoder: Encoder::Imsab, ..config() }
+}
+
+fn rbf(config: ModelConfig) -> ModelConfig {
+    let features = config.num_features;
+    let (center, scale) = (vec![0.0; features], vec![1.0; features]);
+    let normalize = Normalize { kind: Kind::MinMax, center, scale, ..config.normalize.clone() };
+    ModelConfig { input: Input::Rbf, rbf_centers: 11, normalize, ..config }
+}
+
+fn ordinals(rankings: usize, at: OrdinalAt) -> Option<OrdinalConfig> {
+    Some(OrdinalConfig { rankings, n_max: 40, at, start: OrdinalStart::Zero })
+}
+
+/// A batch and parameters away from their trivial initial values, all of which a GPU stores exactly.
+struct Problem {
+    model: SetRank,
+    parameters: Vec<f64>,
+    batch: Batch,
+    loss: Loss,
+}
+
+fn rounded(value: f64) -> f64 {
+    bf16::from_f64(value).to_f64()
+}
+
+impl Problem {
+    fn draw(config: ModelConfig, sizes: &[usize], loss: Loss, seed: u64) -> Self {
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let model = SetRank::new(config).unwrap();
+        let config = model.config();
+        let mut parameters: Vec<f64> = model.layout().init(seed);
+        parameters.iter_mut().for_each(|value| *value = rounded(*value + 0.05 * rng.normal()));
+        let documents: usize = sizes.iter().sum();
+        let mut offsets = vec![0];
+        offsets.extend(sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        }));
+        let feature = |rng: &mut Rng| match config.input {
+            Input::Linear => rounded(rng.normal()) as f32,
+            Input::Rbf => rounded(rng.uniform()) as f32,
+        };
+        let rankings = config.num_rankings();
+        let batch = Batch {
+            queries: (0..sizes.len()).collect(),
+            offsets,
+            rows: (0..documents).collect(),
+            features: (0..documents * config.input_size()).map(|_| feature(&mut rng)).collect(),
+            labels: (0..documents).map(|_| rng.below(5) as f32 - 1.0).collect(),
+            ordinals: (0..rankings)
+                .map(|_| (0..documents).map(|_| rng.below(41) as i32 - 1).collect())
+                .collect(),
+        };
+        Problem { model, parameters, batch, loss }
+    }
+
+    fn training(&self) -> Option<TrainingStep> {
+        (self.model.config().dropout > 0.0).then_some(TRAINING)
+    }
+
+    /// Losses of the sets, and the gradient of their mean by the scores.
+    fn losses(&self, scores: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let offsets = &self.batch.offsets;
+        let mut d_scores = vec![0.0; scores.len()];
+        let mut scratch = Scratch::default();
+        let losses: Vec<f64> = offsets
+            .windows(2)
+            .map(|set| {
+                let rows = set[0]..set[1];
+                let labels = &self.batch.labels[rows.clone()];
+                self.loss.of_set(&mut scratch, &scores[rows.clone()], labels, &mut d_scores[rows])
+            })
+            .collect();
+        d_scores.iter_mut().for_each(|d| *d /= losses.len() as f64);
+        (losses, d_scores)
+    }
+
+    fn features(&self) -> Vec<f64> {
+        self.batch.features.iter().map(|&value| f64::from(value)).collect()
+    }
+
+    /// Scores, losses and gradients by the processor, in f64.
+    fn exact(&self) -> [Vec<f64>; 3] {
+        let features = self.features();
+        let Batch { offsets, ordinals, .. } = &self.batch;
+        let inputs = cpu::Inputs { features: &features, offsets, ordinals };
+        let mut workspace = Workspace::default();
+        let mut gradients = vec![0.0; self.parameters.len()];
+        let (parameters, training) = (&self.parameters, self.training());
+        self.model.forward(&mut workspace, parameters, inputs, Keep::ForBackward, training);
+        let scores = workspace.scores().to_vec();
+        let (losses, d_scores) = self.losses(&scores);
+        self.model.backward(&mut workspace, parameters, &mut gradients, inputs, &d_scores, training);
+        [scores, losses, gradients]
+    }
+
+    /// The same with what a GPU stores rounded.
+    fn plain(&self, rounding: Rounding) -> [Vec<f64>; 3] {
+        let mut plain = Plain::new(self.model.config(), &self.parameters, rounding, self.training());
+        let Batch { offsets, ordinals, .. } = &self.batch;
+        let scores = plain.forward(&Inputs { features: &self.features(), offsets, ordinals });
+        let (losses, d_scores) = self.losses(&scores);
+        let gradients = plain.backward(&d_scores);
+        [scores, losses, gradients]
+    }
+
+    fn learner(&self, gpu: Gpu) -> GpuLearner {
+        let adam = AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+        let objective = Objective { loss: self.loss, clip: 0.0, adam, ema: 0.0 };
+        let parameters = self.parameters.iter().map(|&value| value as f32).collect();
+        GpuLearner::new(gpu, self.model.clone(), Weights::new(parameters), objective).unwrap()
+    }
+
+    /// Losses and gradients by a GPU.
+    fn of_gpu(&self, gpu: Gpu) -> [Vec<f64>; 2] {
+        let mut learner = self.learner(gpu);
+        learner.begin().unwrap();
+        learner.accumulate(&self.batch, self.batch.queries.len(), TRAINING).unwrap();
+        let gradients = learner.gradients().unwrap();
+        learner.finish(1e-3).unwrap();
+        let outcome = learner.outcome(true).unwrap().unwrap();
+        [outcome.losses, gradients.into_iter().map(f64::from).collect()]
+    }
+
+    /// Parameters of a layer, weight and bias, by its name: results of like size, of which the biases alone are sums
+    /// that would be 0 (those of keys, and of the score).
+    fn layers(&self) -> BTreeMap<String, Vec<Range<usize>>> {
+        let mut layers: BTreeMap<String, Vec<Range<usize>>> = BTreeMap::new();
+        for parameter in self.model.layout().parameters() {
+            let name = parameter.name.trim_end_matches(".weight").trim_end_matches(".bias");
+            layers.entry(name.to_owned()).or_default().push(parameter.range());
+        }
+        layers
+    }
+
+    /// Holds a GPU's losses, and the gradient of every layer, against the rule.
+    fn check(&self, gpu: Gpu) {
+        let [_, losses, gradients] = self.exact();
+        let plain = ROUNDINGS.map(|rounding| self.plain(rounding));
+        let [found_losses, found] = self.of_gpu(gpu);
+        let round = |value: f64| f64::from(value as f32);
+        let of_plain = plain.each_ref().map(|[_, losses, _]| &losses[..]);
+        let off = deviation(&found_losses, &of_plain, &losses, round);
+        let config = self.model.config();
+        assert!(off.is_allowed(), "losses: {off:?}\n{config:?}");
+        let mut wrong = Vec::new();
+        for (name, ranges) in self.layers() {
+            let of = |values: &[f64]| -> Vec<f64> {
+                ranges.iter().flat_map(|range| values[range.clone()].iter().copied()).collect()
+            };
+            let of_plain = plain.each_ref().map(|[.., gradients]| of(gradients));
+            let of_plain = of_plain.each_ref().map(|values| &values[..]);
+            let off = deviation(&of(&found), &of_plain, &of(&gradients), round);
+            if !off.is_allowed() {
+                let largest = of(&gradients).iter().fold(0.0f64, |most, d| most.max(d.abs()));
+                wrong.push(format!("{name}: {off:?}, largest {largest:.2e}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{:?}, {config:?}\n{}", self.loss, wrong.join("\n"));
+    }
+}
+
+fn on_gpu(run: impl FnOnce(Gpu)) {
+    let configuration = Configuration { workers: 2, ..Configuration::default() };
+    driver::with(&configuration, |_| run(Gpu::new(0).unwrap())).unwrap();
+}
+
+/// Configurations that between them have every switch of the model in both positions, and every loss.
+fn configurations() -> Vec<(ModelConfig, Loss)> {
+    let wide = ModelConfig { hidden_size: 128, num_heads: 2, ffn_size: 192, num_blocks: 1, ..imsab() };
+    vec![
+        (config(), Loss::SoftmaxCrossEntropy),
+        (ModelConfig { ordinal: ordinals(2, OrdinalAt::Input), ..config() }, Loss::LambdaLoss),
+        (rbf(ModelConfig { qkv_relu: true, ..config() }), Loss::ApproxNdcg),
+        (ModelConfig { dropout: 0.3, ..imsab() }, Loss::AttentionRank),
+        (
+            rbf(ModelConfig {
+                qkv_relu: true,
+                inner_ffn: false,
+                ordinal: ordinals(1, OrdinalAt::EveryBlock),
+                ..imsab()
+            }),
+            Loss::SoftmaxCrossEntropy,
+        ),
+        (ModelConfig { ordinal: ordinals(1, OrdinalAt::EveryBlock), ..wide }, Loss::LambdaLoss),
+        (
+            ModelConfig { num_blocks: 0, ordinal: ordinals(1, OrdinalAt::Input), ..config() },
+            Loss::AttentionRank,
+        ),
+    ]
+}
+
+#[test]
+fn gradients_are_right_in_every_configuration() {
+    for (number, (config, loss)) in configurations().into_iter().enumerate() {
+        let problem = Problem::draw(config, &[1, 7, 33, 2], loss, number as u64 + 1);
+        on_gpu(|gpu| problem.check(gpu));
+    }
+}
+
+/// What the kernels are held against is the processor's model, where it does not round.
+#[test]
+fn the_plain_model_is_the_model() {
+    for (number, (config, loss)) in configurations().into_iter().enumerate() {
+        let problem = Problem::draw(config, &[1, 4, 2], loss, number as u64 + 1);
+        let (exact, plain) = (problem.exact(), problem.plain(Rounding::Exact));
+        for (exact, plain) in exact.iter().zip(&plain) {
+            let largest = exact.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+            let off = exact.iter().zip(plain).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+            assert!(off <= 1e-10 * largest, "{off:e} of {largest:e}: {:?}", problem.model.config());
+        }
+    }
+}
+
+/// A batch's memory is what the formula says.
+#[test]
+fn sizes_are_as_the_formula_says() {
+    use setrank::device::Arena;
+    use setrank::model::gpu::{Activations, Extent, Scratch, sizes};
+
+    on_gpu(|gpu| {
+        for (config, _) in configurations() {
+            for extent in [Extent { documents: 43, sets: 4 }, Extent { documents: 5, sets: 5 }] {
+                for keep in [Keep::Nothing, Keep::ForBackward] {
+                    let bytes = sizes::activations(&config, extent, keep);
+                    let mut arena = gpu.arena("activations", bytes).unwrap();
+                    Activations::new(&mut arena, &config, extent, keep).unwrap();
+                    assert!(is_full(&mut arena), "{extent:?}, {keep:?}, {config:?}");
+                }
+                let bytes = sizes::scratch(&config, extent, gpu.limits());
+                let mut arena = gpu.arena("scratch", bytes).unwrap();
+                Scratch::new(&mut arena, &config, extent, gpu.limits()).unwrap();
+                assert!(is_full(&mut arena), "{extent:?}, {config:?}");
+            }
+        }
+        fn is_full(arena: &mut Arena) -> bool {
+            arena.take::<f32>(1).is_err()
+        }
+    });
+}
