@@ -32,15 +32,22 @@ fn card(compute_capability: (u32, u32)) -> Configuration {
 
 #[test]
 fn every_kernel_is_right_on_every_card() {
-    for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
-        for streams in [Streams::Lazy, Streams::Random] {
-            let configuration = Configuration { streams, workers: 2, ..card(capability) };
-            let checked = on(configuration, |_| check::run(&Gpu::new(0).unwrap()).unwrap());
-            assert!(checked.len() >= check::FAMILIES.len());
-            for checked in checked {
-                assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
+    // When the driver does what is queued does not depend on the card: one of them does it at random.
+    let cards = [(8, 0), (8, 9), (9, 0), (12, 0)];
+    for (capability, streams) in
+        cards.into_iter().zip([Streams::Lazy, Streams::Lazy, Streams::Random, Streams::Lazy])
+    {
+        let configuration = Configuration { streams, workers: 2, ..card(capability) };
+        on(configuration, |_| {
+            let gpu = Gpu::new(0).unwrap();
+            for (name, run) in check::FAMILIES {
+                let checked = run(&gpu).unwrap();
+                assert!(!checked.is_empty(), "{name}");
+                for checked in checked {
+                    assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
+                }
             }
-        }
+        });
     }
 }
 
@@ -51,9 +58,6 @@ fn every_family_is_checked_on_a_card() {
     built.sort_unstable();
     checked.sort_unstable();
     assert_eq!(built, checked);
-    for (name, run) in check::FAMILIES {
-        assert!(!on(card((9, 0)), |_| run(&Gpu::new(0).unwrap()).unwrap()).is_empty(), "{name}");
-    }
 }
 
 #[test]
