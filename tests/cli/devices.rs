@@ -75,7 +75,7 @@ mod mock {
             &[
                 "cuda:0: ",
                 "compute capability 8.9",
-                "auto: cpu: models are computed on the CPU",
+                "auto: cuda: Mock L4",
                 "cuda:0: attention, forward, head width 32, dropout 0, documents: right",
                 "cuda:1: attention, backward, head width 64, dropout 0.2, documents to points: right",
             ],

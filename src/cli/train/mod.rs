@@ -360,7 +360,7 @@ pub fn train(
     let train = Batcher::new(&data.train, model.config())?;
     let valid = data.valid.as_ref().map(|valid| Batcher::new(valid, model.config())).transpose()?;
     let resumed_at = state.progress.step;
-    compute::choose(config.device, model.config())?;
+    let of_model = model.config().clone();
     let mut trainer = Trainer::new(config, model, train, valid, state)?;
     // From here on there is something to keep, be it only the log of a run that diverged.
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -376,6 +376,7 @@ pub fn train(
     }
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
+    compute::choose(config.device, &of_model)?;
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
     let stop = trainer.run(folder, &mut reporter, interrupt::cooperate())?;
     reporter.finish()?;
