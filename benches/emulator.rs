@@ -1,53 +1,47 @@
 //! Time of kernels on the emulator, at the sizes whose counters are budgeted: in order, with counters, and at random. On
 //! machines that it does not run on there is nothing to measure.
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the bench takes the families' problems, and leaves their answers and tests"
+)]
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/attention/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the bench takes the family's problems and leaves its tests")]
 mod attention;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/embed.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod embed;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/family.rs"]
-#[allow(dead_code, reason = "the bench makes launches and reads no answers")]
 mod family;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/ladder.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "the bench has no tests")]
 mod ladder;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/layer_norm.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod layer_norm;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/linear.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod linear;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/loss.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod loss;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/optimizer.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod optimizer;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/partial_sums.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod partial_sums;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/rbf.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod rbf;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/row_sums.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod row_sums;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/score.rs"]
-#[allow(dead_code, unused_imports, reason = "as above")]
 mod score;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
