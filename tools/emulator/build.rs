@@ -12,6 +12,10 @@ use compile::{Build, Compiler, sources_in};
 #[path = "src/compile.rs"]
 mod compile;
 
+#[allow(dead_code, reason = "the build uses the names of its files alone")]
+#[path = "../gpu/src/vectors/mod.rs"]
+mod vectors;
+
 /// Set to 1, it has kernels compiled so that a debugger sees their variables.
 const DEBUG: &str = "SETRANK_EMULATOR_DEBUG";
 
@@ -32,7 +36,11 @@ fn build() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = emulator.join("../../kernels").canonicalize()?;
     let inputs = ["core", "include", "driver", "src/compile.rs"].map(|input| emulator.join(input));
-    for input in inputs.iter().chain([&kernels]) {
+    let micro_kernels = emulator.join("tests/kernels");
+    let mut sources = sources_in(&kernels, "cu")?;
+    // The mock driver has the kernels besides that the check of a GPU launches.
+    sources.extend(vectors::sources().into_iter().map(|name| micro_kernels.join(format!("{name}.cu"))));
+    for input in inputs.iter().chain([&kernels]).chain(&sources).chain([&micro_kernels.join("arguments.h")]) {
         println!("cargo::rerun-if-changed={}", input.display());
     }
 
@@ -52,7 +60,7 @@ fn build() -> Result<(), Box<dyn Error>> {
     let jobs = env::var("NUM_JOBS")?.parse()?;
     let compiler = Compiler { program, emulator: emulator.clone(), build: Build::Checked, debug, jobs };
     let mut objects = compiler.core(&folder(&out, "core")?)?;
-    objects.extend(compiler.kernels(&sources_in(&kernels, "cu")?, &folder(&out, "kernels")?)?);
+    objects.extend(compiler.kernels(&sources, &folder(&out, "kernels")?)?);
 
     let mut library = cc::Build::new();
     library.cpp(true);

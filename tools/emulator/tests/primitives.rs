@@ -4,29 +4,43 @@ mod common;
 
 use std::sync::LazyLock;
 
-use common::{check, compile, launch, words};
+use common::{check, compile, launch};
 use proptest::prelude::*;
 use setrank_emulator::emulate::Config;
 use setrank_emulator::kernels::Kernels;
+use vectors::Vector;
+
+#[allow(dead_code, reason = "the check of a GPU uses the rest of it")]
+#[path = "../../gpu/src/vectors/mod.rs"]
+mod vectors;
 
 static MEMORY: LazyLock<Kernels> = LazyLock::new(|| compile("memory.cu"));
 static WARP: LazyLock<Kernels> = LazyLock::new(|| compile("warp.cu"));
-static BLOCK: LazyLock<Kernels> = LazyLock::new(|| compile("block.cu"));
-static COPIES: LazyLock<Kernels> = LazyLock::new(|| compile("copies.cu"));
 
-const LANES: usize = 32;
-
-// ---------------------------------------------------------------- memory and indices
-
-#[test]
-fn loads_and_stores_in_every_width() {
-    for threads in [32, 64, 48] {
-        let input = words(threads * 30 / 4);
-        for a in [0, 1] {
-            check(&MEMORY, &launch("every_width", threads as u32, &input, input.len(), a, 0), &input);
+/// Runs a vector with every schedule, time of copies and seed.
+fn hold(kernels: &Kernels, vector: &Vector) {
+    let Vector { kernel, blocks, threads, input, numbers: [a, b], output_words, .. } = vector;
+    let mut of = launch(kernel, *threads, input, *output_words, *a, *b);
+    of.grid = [*blocks, 1, 1];
+    for config in Config::matrix(&[1, 2, 3]) {
+        match common::run(kernels, &of, &config) {
+            Ok(words) => assert_eq!(vector.wrong(&words), [0; 0], "{kernel} ({a}, {b}) with {config:?}"),
+            Err(report) => panic!("{kernel} ({a}, {b}) with {config:?}: {report}"),
         }
     }
 }
+
+#[test]
+fn every_micro_kernel_gives_what_the_manual_says() {
+    for micro in vectors::ALL {
+        let kernels = compile(&format!("{}.cu", micro.source));
+        for vector in (micro.vectors)() {
+            hold(&kernels, &vector);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- memory and indices
 
 #[test]
 fn atomics_add_and_give_what_was_there() {
@@ -74,117 +88,12 @@ fn indices_are_those_of_cuda() {
 
 // ---------------------------------------------------------------- matrices of a warp
 
-/// The 16-bit values of words, the lower half first.
-fn halves(words: &[u32]) -> Vec<u16> {
-    words.iter().flat_map(|word| [*word as u16, (*word >> 16) as u16]).collect()
-}
-
 fn pair(low: u16, high: u16) -> u32 {
     u32::from(low) | u32::from(high) << 16
 }
 
-/// Row r of matrix i is what lane 8i + r points to: rows are 8 values, at (lane · a + b) mod 32.
-fn matrix_value(values: &[u16], i: usize, row: usize, column: usize, a: usize, b: usize) -> u16 {
-    values[((8 * i + row) * a + b) % LANES * 8 + column]
-}
-
-#[test]
-fn ldmatrix_gives_each_lane_two_neighbours_of_a_row() {
-    let input = words(128);
-    let values = halves(&input);
-    for (a, b) in [(1, 0), (5, 3), (0, 7), (31, 1)] {
-        let mut plain = Vec::new();
-        let mut transposed = Vec::new();
-        for lane in 0..LANES {
-            for i in 0..4 {
-                let (row, column) = (lane / 4, lane % 4 * 2);
-                let value = |row, column| matrix_value(&values, i, row, column, a, b);
-                plain.push(pair(value(row, column), value(row, column + 1)));
-                transposed.push(pair(value(column, row), value(column + 1, row)));
-            }
-        }
-        let of = |kernel| launch(kernel, 32, &input, 128, a as i32, b as i32);
-        check(&WARP, &of("ldmatrix"), &plain);
-        check(&WARP, &of("ldmatrix_transposed"), &transposed);
-    }
-}
-
-#[test]
-fn stmatrix_is_ldmatrix_the_other_way() {
-    let input = words(128);
-    for (a, b) in [(1, 0), (5, 3), (31, 1)] {
-        let mut expected = vec![0; 128];
-        for lane in 0..LANES {
-            for i in 0..4 {
-                // Lane l holds values 2(l mod 4) and the next of row l/4 of matrix i, which lane 8i + l/4 points to.
-                let row = ((8 * i + lane / 4) * a + b) % LANES;
-                expected[row * 4 + lane % 4] = input[lane * 4 + i];
-            }
-        }
-        check(&WARP, &launch("stmatrix", 32, &input, 128, a as i32, b as i32), &expected);
-    }
-}
-
 fn bf16(value: f32) -> u16 {
     (value.to_bits() >> 16) as u16
-}
-
-/// Matrices to the fragments that `mma` takes, as the figures of the PTX manual show m16n8k16 for .bf16.
-fn fragments(a: &[[u16; 16]; 16], b: &[[u16; 8]; 16], c: &[[f32; 8]; 16]) -> Vec<u32> {
-    let mut input = vec![0; 320];
-    for lane in 0..LANES {
-        let (group, thread) = (lane / 4, lane % 4);
-        for i in 0..8 {
-            // a_i: row is groupID for i = 0, 1, 4, 5 and groupID + 8 otherwise; column as below, + 8 from i = 4 on.
-            let row = if matches!(i, 0 | 1 | 4 | 5) { group } else { group + 8 };
-            let column = thread * 2 + (i & 1) + if i >= 4 { 8 } else { 0 };
-            input[lane * 4 + i / 2] |= u32::from(a[row][column]) << (16 * (i % 2));
-        }
-        for i in 0..4 {
-            // b_i: row is threadID_in_group · 2 + (i & 1), + 8 from i = 2 on; column is groupID.
-            let row = thread * 2 + (i & 1) + if i >= 2 { 8 } else { 0 };
-            input[128 + lane * 2 + i / 2] |= u32::from(b[row][group]) << (16 * (i % 2));
-        }
-        for i in 0..4 {
-            // c_i: row is groupID for i < 2 and groupID + 8 otherwise; column is threadID_in_group · 2 + (i & 1).
-            let row = if i < 2 { group } else { group + 8 };
-            input[192 + lane * 4 + i] = c[row][thread * 2 + (i & 1)].to_bits();
-        }
-    }
-    input
-}
-
-fn check_mma(a: &[[u16; 16]; 16], b: &[[u16; 8]; 16], c: &[[f32; 8]; 16], times: i32) {
-    let wide = |value: u16| f32::from_bits(u32::from(value) << 16);
-    let mut sums = *c;
-    for _ in 0..times {
-        for (row, sums) in a.iter().zip(&mut sums) {
-            for (column, sum) in sums.iter_mut().enumerate() {
-                for (x, y) in row.iter().zip(b) {
-                    *sum += wide(*x) * wide(y[column]);
-                }
-            }
-        }
-    }
-    let mut expected = vec![0; 128];
-    for lane in 0..LANES {
-        for i in 0..4 {
-            let row = if i < 2 { lane / 4 } else { lane / 4 + 8 };
-            expected[lane * 4 + i] = sums[row][lane % 4 * 2 + (i & 1)].to_bits();
-        }
-    }
-    check(&WARP, &launch("mma", 32, &fragments(a, b, c), 128, times, 0), &expected);
-}
-
-#[test]
-fn mma_of_one_element_each() {
-    // A single 1 in a and in b: the product is at the one place that both name, whatever else the fragments mix up.
-    for k in 0..16 {
-        let (mut a, mut b) = ([[0; 16]; 16], [[0; 8]; 16]);
-        a[(5 * k + 3) % 16][k] = bf16(2.0);
-        b[k][(3 * k + 1) % 8] = bf16(3.0);
-        check_mma(&a, &b, &[[0.5; 8]; 16], 1);
-    }
 }
 
 proptest! {
@@ -199,83 +108,7 @@ proptest! {
         let a = std::array::from_fn(|_| std::array::from_fn(|_| bf16(next())));
         let b = std::array::from_fn(|_| std::array::from_fn(|_| bf16(next())));
         let c = std::array::from_fn(|_| std::array::from_fn(|_| next()));
-        check_mma(&a, &b, &c, times);
-    }
-}
-
-// ---------------------------------------------------------------- values passed inside a warp
-
-#[test]
-fn lanes_pass_values() {
-    let input = words(LANES);
-    let votes: u32 = input.iter().enumerate().map(|(lane, value)| (value & 1) << lane).sum();
-    for a in [0, 1, 2, 7, 16, 31] {
-        let mut expected = Vec::new();
-        for lane in 0..LANES {
-            expected.extend([
-                input[lane ^ a],
-                input[lane ^ a],
-                input[lane * a % LANES],
-                input[a],
-                input[lane.checked_sub(a).unwrap_or(lane)],
-                input[if lane + a < LANES { lane + a } else { lane }],
-                votes,
-                input[(lane + 1) % LANES],
-            ]);
-        }
-        check(&WARP, &launch("passes", 32, &input, LANES * 8, a as i32, 0), &expected);
-    }
-}
-
-// ---------------------------------------------------------------- barriers
-
-#[test]
-fn barriers_order_shared_memory() {
-    for (threads, times) in [(32, 3), (128, 5), (1024, 2), (96, 1), (33, 2), (1, 2)] {
-        let expected: Vec<u32> = (0..threads).map(|thread| (thread + times) % threads).collect();
-        check(&BLOCK, &launch("ring", threads, &[], threads as usize, times as i32, 0), &expected);
-    }
-}
-
-#[test]
-fn barriers_do_not_wait_for_threads_that_exited() {
-    for (threads, rest) in [(128u32, 100u32), (128, 32), (64, 1), (96, 65)] {
-        let mut expected: Vec<u32> = (0..rest).map(|thread| (thread + 3) % rest).collect();
-        expected.resize(threads as usize, 0);
-        check(&BLOCK, &launch("ring", threads, &[], threads as usize, 3, rest as i32), &expected);
-    }
-}
-
-#[test]
-fn named_barriers_count_arrivals() {
-    for times in [1u32, 2, 3, 10] {
-        let sum: u32 = (0..times).sum();
-        let expected: Vec<u32> = (0..LANES as u32).map(|lane| (lane + 1) % 32 * sum).collect();
-        check(&BLOCK, &launch("producer", 64, &[], LANES, times as i32, 0), &expected);
-    }
-}
-
-// ---------------------------------------------------------------- copies
-
-#[test]
-fn groups_of_copies_land_before_they_are_waited_for() {
-    let threads = 64usize;
-    for (stages, rest) in [(1usize, 64usize), (2, 0), (5, 17)] {
-        let with_bytes = ((stages - 1) * threads + rest) * 4;
-        let input = words(with_bytes);
-        let mut expected = input.clone();
-        expected.resize(stages * threads * 4, 0);
-        let of = launch("groups", threads as u32, &input, expected.len(), stages as i32, rest as i32);
-        check(&COPIES, &of, &expected);
-    }
-}
-
-#[test]
-fn bulk_copies_complete_phases() {
-    for tiles in [1usize, 2, 3, 6] {
-        let input = words(tiles * 128);
-        let expected: Vec<u32> = input.iter().map(|word| word.wrapping_add(1)).collect();
-        check(&COPIES, &launch("bulk", 128, &input, input.len(), tiles as i32, 0), &expected);
+        hold(&WARP, &vectors::warp::product(&(a, b, c), times));
     }
 }
 

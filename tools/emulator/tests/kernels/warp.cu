@@ -34,17 +34,6 @@ extern "C" __global__ void __launch_bounds__(32) ldmatrix_transposed(const __gri
     store_four(p, words);
 }
 
-extern "C" __global__ void __launch_bounds__(32) stmatrix(const __grid_constant__ TestArguments p) {
-    const uint32_t lane = threadIdx.x;
-    const uint4 row = load_row(p.input + lane * 4);
-    const uint32_t words[4] = {row.x, row.y, row.z, row.w};
-    const uint32_t at = (lane * static_cast<uint32_t>(p.a) + static_cast<uint32_t>(p.b)) % 32;
-    ptx::stmatrix_x4(ptx::shared_base() + at * 16, words);
-    ptx::sync_warp();
-    const uint4 stored = ptx::load_shared<uint4>(ptx::shared_base() + lane * 16);
-    store_four(p, {stored.x, stored.y, stored.z, stored.w});
-}
-
 // Input: a, 4 words a lane; b, 2; c, 4. The product is added `a` times.
 extern "C" __global__ void __launch_bounds__(32) mma(const __grid_constant__ TestArguments p) {
     const uint32_t lane = threadIdx.x;
