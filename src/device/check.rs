@@ -102,30 +102,79 @@ pub struct Checked {
     pub what: String,
     /// How far off it is at most.
     pub deviation: Deviation,
+    /// The results, where they are off by more than the rule allows.
+    pub wrong: Option<Wrong>,
 }
 
-/// Runs a family of kernels on the device and holds it against the CPU.
-pub type Run = fn(&Gpu) -> Result<Vec<Checked>, DeviceError>;
+/// Results that are wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wrong {
+    /// What the kernel computed.
+    pub found: Vec<f64>,
+    /// What is right.
+    pub exact: Vec<f64>,
+}
 
-/// Every family, by the name of its file in `kernels/`.
-pub const FAMILIES: [(&str, Run); 10] = [
-    ("rbf", rbf::check::run),
-    ("linear", linear::check::run),
-    ("embed", embed::check::run),
-    ("attention", attention::check::run),
-    ("layer_norm", layer_norm::check::run),
-    ("score", score::check::run),
-    ("loss", loss::check::run),
-    ("row_sums", row_sums::check::run),
-    ("partial_sums", partial_sums::check::run),
-    ("optimizer", optimizer::check::run),
-];
+impl Checked {
+    /// Takes the results that `results` gives, found and exact, if they are wrong.
+    pub(crate) fn new(
+        what: String,
+        deviation: Deviation,
+        results: impl FnOnce() -> (Vec<f64>, Vec<f64>),
+    ) -> Self {
+        let wrong = (!deviation.is_allowed()).then(|| {
+            let (found, exact) = results();
+            Wrong { found, exact }
+        });
+        Checked { what, deviation, wrong }
+    }
+}
+
+impl Wrong {
+    /// The places of values that are off by more than `allowed`, or that are missing.
+    pub fn places(&self, allowed: f64) -> Vec<usize> {
+        let places = 0..self.found.len().max(self.exact.len());
+        let is_wrong = |&at: &usize| match (self.found.get(at), self.exact.get(at)) {
+            (Some(found), Some(exact)) if exact.is_finite() => {
+                let error = (found - exact).abs();
+                error.is_nan() || error > allowed
+            }
+            (Some(found), Some(_)) => found.is_finite(),
+            _ => true,
+        };
+        places.filter(is_wrong).collect()
+    }
+}
+
+/// Of the inputs of every check.
+pub const SEED: u64 = 1;
+
+/// The checks of a family of kernels, each on the device and held against the CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct FamilyCheck {
+    /// The name of its file in `kernels/`.
+    pub name: &'static str,
+    /// Small problems that between them reach every kernel.
+    pub run: fn(&Gpu) -> Result<Vec<Checked>, DeviceError>,
+    /// Every kernel for a set of so many documents, or whatever it has in their place.
+    pub run_at: fn(&Gpu, usize) -> Result<Vec<Checked>, DeviceError>,
+}
+
+macro_rules! families {
+    ($($name:ident),*) => {
+        [$(FamilyCheck { name: stringify!($name), run: $name::check::run, run_at: $name::check::run_at }),*]
+    };
+}
+
+/// Every family.
+pub const FAMILIES: [FamilyCheck; 10] =
+    families![rbf, linear, embed, attention, layer_norm, score, loss, row_sums, partial_sums, optimizer];
 
 /// Runs every family of kernels on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for (_, family) in FAMILIES {
-        checked.extend(family(gpu)?);
+    for family in FAMILIES {
+        checked.extend((family.run)(gpu)?);
     }
     Ok(checked)
 }
@@ -166,6 +215,20 @@ mod tests {
         assert!(!of(&[], &[], &[1.0]).is_allowed());
         assert!(!of(&[1.0], &[1.0], &[f64::NAN]).is_allowed());
         assert!(of(&[f64::NAN], &[1.0], &[f64::INFINITY]).is_allowed());
+    }
+
+    #[test]
+    fn wrong_places_are_those_beyond_what_is_allowed() {
+        let wrong = Wrong {
+            found: vec![1.0, 2.5, f64::NAN, 4.0, 5.0, 6.0],
+            exact: vec![1.25, 2.0, 3.0, f64::INFINITY, 5.0],
+        };
+        assert_eq!(wrong.places(0.25), [1, 2, 3, 5]);
+        let deviation = of(&[1.0], &[1.0], &[1.0]);
+        assert_eq!(Checked::new(String::new(), deviation, || unreachable!()).wrong, None);
+        let deviation = of(&[1.5], &[1.0], &[1.0]);
+        let checked = Checked::new(String::new(), deviation, || (vec![1.5], vec![1.0]));
+        assert_eq!(checked.wrong.unwrap().places(deviation.allowed), [0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
 };
 
-use super::kernels::Kernels;
+use super::kernels::{FAMILIES, Family, Kernels};
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
 use super::probe::{self, GpuInfo};
@@ -52,6 +52,11 @@ pub struct Event(CudaEvent);
 impl Gpu {
     /// Takes GPU number `ordinal` into use, or says why it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
+        Gpu::with_families(ordinal, FAMILIES)
+    }
+
+    /// As [`Gpu::new`], for launches of these families' kernels instead of this library's.
+    pub fn with_families(ordinal: usize, families: &'static [Family]) -> Result<Self, DeviceError> {
         let info = probe::gpu(ordinal)?;
         let fails = |action: &str, error| driver_error(action, ordinal, error);
         let context = CudaContext::new(ordinal).map_err(|error| fails("making a context", error))?;
@@ -69,7 +74,7 @@ impl Gpu {
                 as u32,
             multiprocessors: info.multiprocessors,
         };
-        Ok(Gpu { info, limits, context, stream, kernels: Kernels::default(), last: Mutex::new(None) })
+        Ok(Gpu { info, limits, context, stream, kernels: Kernels::of(families), last: Mutex::new(None) })
     }
 
     /// What the driver says of it.

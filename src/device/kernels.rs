@@ -25,8 +25,9 @@ include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 const SHARED_UNASKED: u32 = 48 << 10;
 
 /// The kernels of one device, loaded as they are first used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Kernels {
+    families: &'static [Family],
     loaded: Mutex<HashMap<&'static str, Arc<CudaModule>>>,
     /// By family and name.
     functions: Mutex<HashMap<[&'static str; 2], Function>>,
@@ -40,6 +41,11 @@ struct Function {
 }
 
 impl Kernels {
+    /// None loaded yet of these families.
+    pub fn of(families: &'static [Family]) -> Self {
+        Kernels { families, loaded: Mutex::default(), functions: Mutex::default() }
+    }
+
     /// The kernel of `plan`, allowed its shared memory.
     pub fn get(
         &self,
@@ -81,7 +87,7 @@ impl Kernels {
         if let Some(module) = loaded.get(plan.family) {
             return Ok(module.clone());
         }
-        let family = FAMILIES.iter().find(|family| family.name == plan.family).ok_or_else(|| {
+        let family = self.families.iter().find(|family| family.name == plan.family).ok_or_else(|| {
             DeviceError::Plan { plan: *plan, reason: format!("there is no kernel family `{}`", plan.family) }
         })?;
         let module = context

@@ -44,6 +44,8 @@ pub use limits::Limits;
 pub use plan::Plan;
 
 #[cfg(feature = "cuda")]
+pub use cudarc::driver::DeviceRepr;
+#[cfg(feature = "cuda")]
 pub use {
     gpu::{Event, Gpu, Parameter},
     memory::{Arena, Buffer, Element},

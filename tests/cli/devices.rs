@@ -76,8 +76,8 @@ mod mock {
                 "cuda:0: ",
                 "compute capability 8.9",
                 "auto: cuda: Mock L4",
-                "cuda:0: attention, forward, head width 32, dropout 0, documents: right",
-                "cuda:1: attention, backward, head width 64, dropout 0.2, documents to points: right",
+                "cuda:0: attention, forward, head width 32, dropout 0, documents: heads: right",
+                "cuda:1: attention, backward, head width 64, dropout 0.2, documents to points: gradient of q: right",
             ],
         );
         let (code, out, _) = on(&folder, "cc=8.0", "info --devices --check --json");

@@ -5,7 +5,7 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, Deviation, deviation, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear::check::{orders, wide};
 use crate::rng::{Rng, Stream};
@@ -168,14 +168,22 @@ pub const PASSES: [(Pass, EmbedShape, usize); 4] = [
 
 /// Runs ordinal embeddings on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, |shape| shape)
+}
+
+/// The same for so many documents.
+pub fn run_at(gpu: &Gpu, documents: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, |shape| EmbedShape { documents, ..shape })
+}
+
+fn of_shapes(gpu: &Gpu, change: impl Fn(EmbedShape) -> EmbedShape) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for (pass, shape, width) in PASSES {
-        let problem = Problem::random(shape, width, pass, 1);
-        let deviation = problem.deviation(&problem.solve(gpu)?);
-        checked.push(Checked {
-            what: format!("ordinal embeddings, {pass:?}, {shape:?}, width {width}"),
-            deviation,
-        });
+        let shape = change(shape);
+        let problem = Problem::random(shape, width, pass, SEED);
+        let found = problem.solve(gpu)?;
+        let what = format!("ordinal embeddings, {pass:?}, {shape:?}, width {width}");
+        checked.push(Checked::new(what, problem.deviation(&found), || (found, problem.exact())));
     }
     Ok(checked)
 }

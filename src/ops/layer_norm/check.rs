@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_backward, layer_norm_forward};
 use crate::device::check::{
-    Checked, Deviation, ORDERS, Order, deviation_of, taken, to_bf16, to_f32, uploaded,
+    Checked, Deviation, ORDERS, Order, SEED, deviation_of, taken, to_bf16, to_f32, uploaded,
 };
 use crate::device::{DeviceError, Gpu};
 use crate::rng::{Rng, Stream};
@@ -259,15 +259,44 @@ fn of_f32(values: &[f32]) -> Vec<f64> {
 
 /// Runs LayerNorm on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, [(45, 256, Some(15)), (35, 1024, None)])
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, [(rows, 256, Some(rows)), (rows, 1024, None)])
+}
+
+fn of_shapes(gpu: &Gpu, shapes: [(usize, usize, Option<usize>); 2]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for (rows, width, period) in [(45, 256, Some(15)), (35, 1024, None)] {
-        let problem = Problem::random(NormShape { rows, width }, period, 1e-8, 1);
-        let (forward, backward) = problem.solve(gpu)?;
-        let found = [problem.forward_deviations(&forward), problem.backward_deviations(&backward)].concat();
-        let results = ["y", "mean", "1/deviation", "dx", "gradient of scale", "gradient of shift"];
-        for (result, deviation) in results.into_iter().zip(found) {
-            checked.push(Checked { what: format!("LayerNorm, {rows} rows of {width}: {result}"), deviation });
+    for (rows, width, period) in shapes {
+        let problem = Problem::random(NormShape { rows, width }, period, 1e-8, SEED);
+        let found = problem.solve(gpu)?;
+        let deviations = [problem.forward_deviations(&found.0), problem.backward_deviations(&found.1)];
+        for (result, deviation) in RESULTS.iter().zip(deviations.concat()) {
+            let what = format!("LayerNorm, {rows} rows of {width}: {}", result.name);
+            let results = || ((result.of)(&found), (result.of)(&problem.exact()));
+            checked.push(Checked::new(what, deviation, results));
         }
     }
     Ok(checked)
 }
+
+/// A result, and its values in answers.
+struct NamedResult {
+    name: &'static str,
+    of: fn(&(Forward, Backward)) -> Vec<f64>,
+}
+
+/// In the order of the deviations, forward's before backward's.
+const RESULTS: [NamedResult; 6] = [
+    NamedResult { name: "y", of: |(forward, _)| forward.y.clone() },
+    NamedResult { name: "mean", of: |(forward, _)| forward.statistics.iter().step_by(2).copied().collect() },
+    NamedResult {
+        name: "1/deviation",
+        of: |(forward, _)| forward.statistics.iter().skip(1).step_by(2).copied().collect(),
+    },
+    NamedResult { name: "dx", of: |(_, backward)| backward.dx.clone() },
+    NamedResult { name: "gradient of scale", of: |(_, backward)| backward.d_weight.clone() },
+    NamedResult { name: "gradient of shift", of: |(_, backward)| backward.d_bias.clone() },
+];

@@ -9,7 +9,7 @@ use super::{
     WeightJob, Weights, backward_input, backward_weights, forward, linear_backward_input,
     linear_backward_weights, linear_forward, relu_backward,
 };
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::scratch::PerThread;
@@ -290,14 +290,24 @@ pub fn shape(product: Product) -> LinearShape {
 
 /// Runs linear layers on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, shape)
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, |product| LinearShape { rows, ..shape(product) })
+}
+
+fn of_shapes(gpu: &Gpu, shape: impl Fn(Product) -> LinearShape) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for (product, layout) in PRODUCTS {
-        let problem = Problem::random(shape(product), layout, product, 1);
-        for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
-            checked.push(Checked {
-                what: format!("linear layer, {product:?}, {layout:?}: {result}"),
-                deviation,
-            });
+        let problem = Problem::random(shape(product), layout, product, SEED);
+        let found = problem.solve(gpu)?;
+        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+            let what =
+                format!("linear layer, {product:?}, {layout:?}, {} rows: {result}", problem.shape.rows);
+            let results = || (found[at].clone(), problem.exact().swap_remove(at));
+            checked.push(Checked::new(what, deviation, results));
         }
     }
     Ok(checked)

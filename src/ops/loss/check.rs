@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear::check::orders;
 use crate::rng::{Rng, Stream};
@@ -151,20 +151,35 @@ impl Problem {
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
         Ok(Answer { losses: wide(gpu.download(&losses)?), d_scores: wide(gpu.download(&d_scores)?) })
     }
+
+    /// Solves it on a GPU and holds the results against the rule.
+    fn hold(&self, gpu: &Gpu, kind: &str) -> Result<[Checked; 2], DeviceError> {
+        let found = self.solve(gpu)?;
+        let [losses, gradients] = self.deviations(&found);
+        let what = |result| format!("{:?}, {kind}: {result}", self.loss);
+        Ok([
+            Checked::new(what("losses"), losses, || (found.losses.clone(), self.exact().losses)),
+            Checked::new(what("gradients"), gradients, || (found.d_scores.clone(), self.exact().d_scores)),
+        ])
+    }
 }
 
 /// Computes losses on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for loss in Loss::ALL {
-        for (problem, kind) in
-            [(Problem::mixed(loss, 1), "sets of all kinds"), (Problem::extreme(loss, 1), "extreme numbers")]
-        {
-            let found = problem.deviations(&problem.solve(gpu)?);
-            for (result, deviation) in ["losses", "gradients"].into_iter().zip(found) {
-                checked.push(Checked { what: format!("{loss:?}, {kind}: {result}"), deviation });
-            }
-        }
+        checked.extend(Problem::mixed(loss, SEED).hold(gpu, "sets of all kinds")?);
+        checked.extend(Problem::extreme(loss, SEED).hold(gpu, "extreme numbers")?);
+    }
+    Ok(checked)
+}
+
+/// The same for a set of so many documents.
+pub fn run_at(gpu: &Gpu, documents: usize) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for loss in Loss::ALL {
+        let kind = format!("a set of {documents}");
+        checked.extend(Problem::random(loss, &[documents], SEED).hold(gpu, &kind)?);
     }
     Ok(checked)
 }

@@ -7,7 +7,7 @@ use super::{
     round_parameters,
 };
 use crate::device::abi::OPTIMIZER_PART;
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear::check::{orders, wide};
 use crate::rng::{Rng, Stream};
@@ -208,6 +208,19 @@ impl Problem {
         }
     }
 
+    /// The right answer to hold one against, result by result: the copy has to be that of the answer's own parameters.
+    fn exact(&self, kernel: &Answer) -> Answer {
+        match self.stage {
+            Stage::Squares => vec![self.parts.clone()],
+            Stage::Norm => vec![vec![exact_sum(self.parts.iter().copied()).sqrt()]],
+            Stage::Update { .. } => {
+                let [parameters, first, second, average] = self.exact_update();
+                vec![parameters, rounded(&kernel[0]), first, second, average]
+            }
+            Stage::Round => vec![rounded(&widened(&self.parameters))],
+        }
+    }
+
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let single = |buffer| Ok::<_, DeviceError>(widened(&gpu.download(buffer)?));
@@ -256,8 +269,12 @@ impl Problem {
 
 /// A copy in bf16, which has to be that of its own parameters, which are f32, to the bit.
 fn rounding(copy: &[f64], parameters: &[f64]) -> Deviation {
-    let exact: Vec<f64> = parameters.iter().map(|&value| bf16::from_f32(value as f32).to_f64()).collect();
+    let exact = rounded(parameters);
     deviation(copy, &[&exact], &exact, |value| value)
+}
+
+fn rounded(parameters: &[f64]) -> Vec<f64> {
+    parameters.iter().map(|&value| bf16::from_f32(value as f32).to_f64()).collect()
 }
 
 /// All stages, each with a length that leaves a part or block half empty.
@@ -271,12 +288,26 @@ pub const STAGES: [(Stage, usize); 5] = [
 
 /// Runs the norm and Adam on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_stages(gpu, STAGES)
+}
+
+/// The same for so many times the least number of values.
+pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_stages(gpu, STAGES.map(|(stage, _)| (stage, n * UNIT)))
+}
+
+/// What a number of values is a multiple of.
+const UNIT: usize = 64;
+
+fn of_stages(gpu: &Gpu, stages: [(Stage, usize); 5]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for (stage, length) in STAGES {
-        let problem = Problem::random(stage, length, STEP, 1);
-        for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
-            checked
-                .push(Checked { what: format!("Adam, {stage:?} of {length} values: {result}"), deviation });
+    for (stage, length) in stages {
+        let problem = Problem::random(stage, length, STEP, SEED);
+        let found = problem.solve(gpu)?;
+        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+            let what = format!("Adam, {stage:?} of {length} values: {result}");
+            let results = || (found[at].clone(), problem.exact(&found).swap_remove(at));
+            checked.push(Checked::new(what, deviation, results));
         }
     }
     Ok(checked)

@@ -1,7 +1,7 @@
 //! Problems of sums of parts on a GPU, their exact answers, and what a kernel's answers are held against.
 
 use super::partial_sums;
-use crate::device::check::{Checked, Deviation, deviation, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::rng::{Rng, Stream};
 
@@ -76,11 +76,18 @@ impl Problem {
 
 /// Adds up parts on the device and holds the sums against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    let mut checked = Vec::new();
-    for (length, count) in [(1, 1), (33, 7), (1000, 100)] {
-        let problem = Problem::random(length, count, 1);
-        let deviation = problem.deviation(&problem.solve(gpu)?);
-        checked.push(Checked { what: format!("sums of {count} parts of {length} values"), deviation });
-    }
-    Ok(checked)
+    [(1, 1), (33, 7), (1000, 100)].into_iter().map(|(length, count)| of_parts(gpu, length, count)).collect()
+}
+
+/// The same for so many parts of as many values.
+pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
+    Ok(vec![of_parts(gpu, n, n)?])
+}
+
+fn of_parts(gpu: &Gpu, length: usize, count: usize) -> Result<Checked, DeviceError> {
+    let problem = Problem::random(length, count, SEED);
+    let found = problem.solve(gpu)?;
+    let what = format!("sums of {count} parts of {length} values");
+    let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect();
+    Ok(Checked::new(what, problem.deviation(&found), || (wide(&found), problem.exact())))
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::check::{Answer, orders, plain_product, transposed, wide};
@@ -228,15 +228,27 @@ pub fn shapes(product: Product) -> [RbfShape; 2] {
 
 /// Runs the rbf input on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, shapes)
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, |product| shapes(product).map(|shape| RbfShape { rows, ..shape }))
+}
+
+fn of_shapes(gpu: &Gpu, shapes: impl Fn(Product) -> [RbfShape; 2]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for product in PRODUCTS {
         for shape in shapes(product) {
-            let problem = Problem::random(shape, product, 1);
-            for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
-                let RbfShape { features, centers, .. } = shape;
-                let what =
-                    format!("rbf input, {product:?}, {features} features, {centers} centres: {result}");
-                checked.push(Checked { what, deviation });
+            let problem = Problem::random(shape, product, SEED);
+            let found = problem.solve(gpu)?;
+            for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+                let RbfShape { rows, features, centers, .. } = shape;
+                let what = format!(
+                    "rbf input, {product:?}, {rows} rows, {features} features, {centers} centres: {result}"
+                );
+                let results = || (found[at].clone(), problem.exact().swap_remove(at));
+                checked.push(Checked::new(what, deviation, results));
             }
         }
     }

@@ -4,7 +4,7 @@
 use half::bf16;
 
 use super::{add_repeats, relu_backward, sum_repeats};
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear;
 use crate::ops::linear::check::{orders, wide};
@@ -152,17 +152,31 @@ pub const PROBLEMS: [(Kernel, Shape); 3] = [
 
 /// Runs every kernel on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_problems(gpu, PROBLEMS)
+}
+
+/// Values that stand for one of the `n`.
+const UNIT: usize = 64;
+
+/// The same for so many rows, and repeats.
+pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
+    let sum = Shape { groups: 1, repeats: n, run: UNIT };
+    let relu = Shape { groups: 1, repeats: 1, run: n * UNIT };
+    of_problems(gpu, [(Kernel::ReluBackward, relu), (Kernel::Sum, sum), (Kernel::Add, sum)])
+}
+
+fn of_problems(gpu: &Gpu, problems: [(Kernel, Shape); 3]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for (kernel, shape) in PROBLEMS {
-        let problem = Problem::random(kernel, shape, 1);
-        let deviation = problem.deviation(&problem.solve(gpu)?);
+    for (kernel, shape) in problems {
+        let problem = Problem::random(kernel, shape, SEED);
+        let found = problem.solve(gpu)?;
         let Shape { groups, repeats, run } = shape;
         let what = match kernel {
             Kernel::ReluBackward => format!("ReLU's backward pass, {run} values"),
             Kernel::Sum => format!("sums over {repeats} repeats, {groups} groups of {run} values"),
             Kernel::Add => format!("sums over {repeats} repeats of {run} values, added"),
         };
-        checked.push(Checked { what, deviation });
+        checked.push(Checked::new(what, problem.deviation(&found), || (found, problem.exact())));
     }
     Ok(checked)
 }

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
-use crate::device::check::{Checked, Deviation, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::linear::check::{orders, plain_product, transposed, wide};
@@ -173,13 +173,24 @@ fn widened(values: &[f32]) -> Vec<f64> {
 
 /// Computes scores on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, [(37, 64), (300, 320)])
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, [(rows, 64), (rows, 320)])
+}
+
+fn of_shapes(gpu: &Gpu, shapes: [(usize, usize); 2]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for direction in [Direction::Forward, Direction::Backward] {
-        for (rows, width) in [(37, 64), (300, 320)] {
-            let problem = Problem::random(direction, rows, width, 1);
-            for (result, deviation) in problem.deviations(&problem.solve(gpu)?) {
+        for (rows, width) in shapes {
+            let problem = Problem::random(direction, rows, width, SEED);
+            let found = problem.solve(gpu)?;
+            for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
                 let what = format!("scores, {direction:?}, {rows} rows of {width}: {result}");
-                checked.push(Checked { what, deviation });
+                let results = || (found[at].clone(), problem.exact().swap_remove(at));
+                checked.push(Checked::new(what, deviation, results));
             }
         }
     }

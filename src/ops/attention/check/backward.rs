@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{ORDERS, Problem, Set, deviation, normal, row_of};
-use crate::device::check::Deviation;
+use crate::device::check::{Checked, Deviation};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
@@ -295,6 +295,29 @@ impl BackwardProblem {
         let delta = gpu.download(&delta)?.into_iter().map(f64::from).collect();
         Ok(Gradients { d_q, d_kv, delta })
     }
+
+    /// Solves it on a GPU and holds the results against the rule.
+    pub(super) fn hold(&self, gpu: &Gpu, what: &str) -> Result<[Checked; 4], DeviceError> {
+        let found = self.solve(gpu)?;
+        let [d_q, delta] = self.deviations_of_queries(&found.d_q, &found.delta);
+        let [d_k, d_v] = self.deviations_of_keys(&found.d_kv);
+        let of = |result: &str, deviation, values: fn(Gradients) -> Vec<f64>| {
+            let what = format!("attention, backward, {what}: {result}");
+            Checked::new(what, deviation, || (values(found.clone()), values(self.exact())))
+        };
+        Ok([
+            of("gradient of q", d_q, |gradients| gradients.d_q),
+            of("delta", delta, |gradients| gradients.delta),
+            of("gradient of k", d_k, |gradients| half_of(&gradients.d_kv, 0)),
+            of("gradient of v", d_v, |gradients| half_of(&gradients.d_kv, 1)),
+        ])
+    }
+}
+
+/// The first or the second half.
+fn half_of(values: &[f64], which: usize) -> Vec<f64> {
+    let half = values.len() / 2;
+    values[which * half..][..half].to_vec()
 }
 
 /// Keeps what belongs to positive values.

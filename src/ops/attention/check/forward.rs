@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{ORDERS, Problem, deviation};
-use crate::device::check::Deviation;
+use crate::device::check::{Checked, Deviation};
 use crate::device::{Arena, DeviceError, Gpu};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
@@ -124,6 +124,19 @@ impl Problem {
             heads: gpu.download(&heads)?.into_iter().map(bf16::to_f64).collect(),
             log_sum_exp: gpu.download(&log_sum_exp)?.into_iter().map(f64::from).collect(),
         })
+    }
+
+    /// Solves it on a GPU and holds the results against the rule.
+    pub(super) fn hold(&self, gpu: &Gpu, what: &str) -> Result<[Checked; 2], DeviceError> {
+        let found = self.solve(gpu)?;
+        let [heads, log_sum_exp] = self.deviations(&found);
+        let what = |result| format!("attention, forward, {what}: {result}");
+        Ok([
+            Checked::new(what("heads"), heads, || (found.heads.clone(), self.exact().heads)),
+            Checked::new(what("log-sum-exps"), log_sum_exp, || {
+                (found.log_sum_exp.clone(), self.exact().log_sum_exp)
+            }),
+        ])
     }
 
     /// The plan, in an arena that is as large as the bound says.

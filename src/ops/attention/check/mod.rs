@@ -11,7 +11,7 @@ pub use forward::Answer;
 use half::bf16;
 
 use super::{Attention, AttentionPlan, Heads, Roles, Rows};
-use crate::device::check::{Checked, Deviation, deviation};
+use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
 use crate::rng::{Rng, Stream};
@@ -278,26 +278,25 @@ const RUNS: [(&str, Roles, &[usize]); 3] = [
 
 /// Runs attention on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_sizes(gpu, RUNS)
+}
+
+/// The same for a set of so many documents.
+pub fn run_at(gpu: &Gpu, documents: usize) -> Result<Vec<Checked>, DeviceError> {
+    let sizes = [documents];
+    of_sizes(gpu, RUNS.map(|(who, roles, _)| (who, roles, &sizes[..])))
+}
+
+fn of_sizes(gpu: &Gpu, runs: [(&str, Roles, &[usize]); 3]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for width in [32, 64] {
-        for (who, roles, sizes) in RUNS {
+        for (who, roles, sizes) in runs {
             for dropout in [0.0, 0.2] {
                 let problem =
-                    Problem::random(roles, sizes, Heads { count: 2, width }, 1).with_dropout(dropout);
+                    Problem::random(roles, sizes, Heads { count: 2, width }, SEED).with_dropout(dropout);
                 let what = format!("head width {width}, dropout {dropout}, {who}");
-                let [heads, log_sum_exp] = problem.deviations(&problem.solve(gpu)?);
-                checked.push(Checked {
-                    what: format!("attention, forward, {what}"),
-                    deviation: heads.worse(log_sum_exp),
-                });
-                let problem = BackwardProblem::new(problem, dropout > 0.0, 2);
-                let Gradients { d_q, d_kv, delta } = problem.solve(gpu)?;
-                let [d_q, delta] = problem.deviations_of_queries(&d_q, &delta);
-                let [d_k, d_v] = problem.deviations_of_keys(&d_kv);
-                checked.push(Checked {
-                    what: format!("attention, backward, {what}"),
-                    deviation: d_q.worse(delta).worse(d_k).worse(d_v),
-                });
+                checked.extend(problem.hold(gpu, &what)?);
+                checked.extend(BackwardProblem::new(problem, dropout > 0.0, SEED + 1).hold(gpu, &what)?);
             }
         }
     }
