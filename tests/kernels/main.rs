@@ -8,6 +8,7 @@ mod build_script;
 mod built;
 mod counters;
 mod cubin;
+mod device;
 mod embed;
 mod family;
 mod host;

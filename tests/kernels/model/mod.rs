@@ -20,8 +20,8 @@ use setrank::train::Learner;
 use setrank::train::learner::{GpuLearner, Objective};
 use setrank::train::optimizer::AdamConfig;
 use setrank::train::state::Weights;
-use setrank_emulator::driver::{self, Configuration};
 
+use crate::device::on_gpu;
 use plain::{Inputs, Plain};
 use tape::Rounding;
 
@@ -214,11 +214,6 @@ impl Problem {
         }
         assert!(wrong.is_empty(), "{:?}, {config:?}\n{}", self.loss, wrong.join("\n"));
     }
-}
-
-fn on_gpu(run: impl FnOnce(Gpu)) {
-    let configuration = Configuration { workers: 2, ..Configuration::default() };
-    driver::with(&configuration, |_| run(Gpu::new(0).unwrap())).unwrap();
 }
 
 /// Configurations that between them have every switch of the model in both positions, and every loss.

@@ -1,0 +1,18 @@
+//! The GPU that tests run on: the mock driver's, or this machine's.
+
+use setrank::device::Gpu;
+use setrank_emulator::driver::{self, Configuration};
+
+/// Set to `real`, it has the tests that can run on a card do so: the machine's own driver is taken.
+const DRIVER: &str = "SETRANK_TEST_DRIVER";
+
+/// Runs on GPU 0.
+pub fn on_gpu(run: impl FnOnce(Gpu)) {
+    match std::env::var(DRIVER).as_deref() {
+        Ok("real") => return run(Gpu::new(0).unwrap_or_else(|error| panic!("{error}"))),
+        Ok("mock" | "") | Err(_) => {}
+        Ok(other) => panic!("{DRIVER} is {other:?}: set it to real or mock, or unset it"),
+    }
+    let configuration = Configuration { workers: 2, ..Configuration::default() };
+    driver::with(&configuration, |_| run(Gpu::new(0).unwrap())).unwrap();
+}
