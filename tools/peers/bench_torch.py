@@ -1,7 +1,8 @@
-"""Time PyTorch on the CPU on the same work as `setrank bench`, in every way an expert would try.
+"""Time PyTorch on the same work as `setrank bench`, in every way an expert would try.
 
 A variant is `eager` or `compile`, and the number of buckets that the sets are sorted into, as in
-`eager-4`. Prints one JSON object a variant, the fastest last.
+`eager-4`; or `varlen`, which pads nothing. On a GPU products are in bf16 by autocast. Prints one
+JSON object a variant, the fastest last.
 """
 
 import argparse
@@ -17,13 +18,20 @@ from pathlib import Path
 import torch
 
 from config import complete_config
-from padded_torch import PaddedSetRank, make_layout, softmax_cross_entropy
+import padded_torch
+import varlen_torch
+from padded_torch import PaddedSetRank, make_layout
 from setrank_torch import SetRank
+from varlen_torch import Sets, VarlenSetRank
 
 # as `setrank bench` has them: the preset `default`
 LEARNING_RATE, CLIP, GRADES = 5e-4, 5.0, 5
-PEAK_SIDE, PEAK_TRIES = 4096, 3
-VARIANTS = ("eager-1", "eager-4", "eager-8", "eager-32", "compile-1", "compile-4")
+PEAK_SIDE, PEAK_TRIES = {"cpu": 4096, "cuda": 8192}, 3
+COPIED_BYTES = 1 << 30
+VARIANTS = {
+    "cpu": ("eager-1", "eager-4", "eager-8", "eager-32", "compile-1", "compile-4"),
+    "cuda": ("eager-1", "eager-8", "varlen", "compile-1", "compile-8"),
+}
 
 Step = Callable[[], None]
 
@@ -35,6 +43,7 @@ class Cell:
     mode: str  # "train" or "infer"
     config: dict  # of the model
     sizes: list[int]  # documents of each set
+    device: str = "cpu"  # or "cuda"
 
 
 def cpu_name() -> str:
@@ -47,46 +56,77 @@ def cpu_name() -> str:
     return next(names, platform.machine())
 
 
-def peak_gflops() -> float:
+def peak_gflops(device: str = "cpu") -> float:
     """10^9 operations a second of the fastest of a few products of two large matrices."""
-    a, b = torch.rand(PEAK_SIDE, PEAK_SIDE), torch.rand(PEAK_SIDE, PEAK_SIDE)
+    side, dtype = PEAK_SIDE[device], torch.bfloat16 if device == "cuda" else torch.float32
+    a, b = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))
     with torch.inference_mode():
-        seconds = time_steps(lambda: torch.mm(a, b), steps=PEAK_TRIES, warmup=1)
-    return 2 * PEAK_SIDE**3 / min(seconds) / 1e9
+        seconds = time_steps(lambda: torch.mm(a, b), PEAK_TRIES, 1, device)
+    return 2 * side**3 / min(seconds) / 1e9
 
 
-def time_steps(step: Step, steps: int, warmup: int) -> list[float]:
+def copy_gbytes() -> float:
+    """10^9 bytes a second, read and written, of the fastest of a few large copies on the GPU."""
+    a = torch.empty(COPIED_BYTES, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    seconds = time_steps(lambda: b.copy_(a), PEAK_TRIES, 1, "cuda")
+    return 2 * COPIED_BYTES / min(seconds) / 1e9
+
+
+def time_steps(step: Step, steps: int, warmup: int, device: str = "cpu") -> list[float]:
     """Seconds of each of `steps` calls after `warmup` others."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for _ in range(warmup):
         step()
     seconds = []
     for _ in range(steps):
+        wait()
         started = time.perf_counter()
         step()
+        wait()
         seconds.append(time.perf_counter() - started)
     return seconds
 
 
-def make_step(cell: Cell, variant: str) -> Step:
-    """The step of a cell in one variant, on a batch that is made up once."""
-    kind, num_buckets = variant.split("-")
+def make_model(cell: Cell, variant: str) -> tuple[torch.nn.Module, Step, Step]:
+    """The model of a variant on a batch that is made up once, its forward pass, and its loss besides."""
+    kind, _, num_buckets = variant.partition("-")
     torch.manual_seed(1)
-    layout = make_layout(cell.sizes, int(num_buckets))
-    documents = sum(cell.sizes)
-    features = layout.pad(torch.randn(documents, cell.config["num_features"]))
-    labels = layout.pad(torch.randint(GRADES, (documents,)).float())
-    buckets = layout.buckets
-    model = PaddedSetRank(SetRank(cell.config))
+    documents, device = sum(cell.sizes), cell.device
+    features = torch.randn(documents, cell.config["num_features"]).to(device)
+    labels = torch.randint(GRADES, (documents,)).float().to(device)
+    if kind == "varlen":
+        sets = Sets.of(cell.sizes, cell.config["num_inducing"], device)
+        model = VarlenSetRank(SetRank(cell.config)).to(device)
 
-    def forward_and_loss() -> torch.Tensor:
-        return softmax_cross_entropy(model(features, buckets), labels, buckets)
+        def varlen_loss() -> torch.Tensor:
+            return varlen_torch.softmax_cross_entropy(model(features, sets), labels, sets)
+
+        return model, lambda: model(features, sets), varlen_loss
+    layout = make_layout(cell.sizes, int(num_buckets), device)
+    features, labels, buckets = layout.pad(features), layout.pad(labels), layout.buckets
+    model = PaddedSetRank(SetRank(cell.config)).to(device)
 
     def forward() -> torch.Tensor:
         return model(features, buckets)
 
-    compute = forward_and_loss if cell.mode == "train" else forward
-    if kind == "compile":
-        compute = torch.compile(compute, dynamic=False)
+    def forward_and_loss() -> torch.Tensor:
+        return padded_torch.softmax_cross_entropy(model(features, buckets).float(), labels, buckets)
+
+    return model, forward, forward_and_loss
+
+
+def make_step(cell: Cell, variant: str) -> Step:
+    """The step of a cell in one variant, on a batch that is made up once."""
+    model, forward, forward_and_loss = make_model(cell, variant)
+    plain = forward_and_loss if cell.mode == "train" else forward
+    if variant.startswith("compile"):
+        plain = torch.compile(plain, dynamic=False)
+
+    def compute() -> torch.Tensor:
+        with torch.autocast(cell.device, torch.bfloat16, enabled=cell.device == "cuda"):
+            return plain()
+
     if cell.mode == "infer":
         model.eval()
 
@@ -123,7 +163,7 @@ def usable_variants(sizes: list[int], wanted: tuple[str, ...]) -> list[str]:
     """Those that differ from each other on sets of these sizes."""
     if len(set(sizes)) > 1:
         return list(wanted)
-    return [variant for variant in wanted if variant.endswith("-1")]
+    return [variant for variant in wanted if variant.endswith(("-1", "varlen"))]
 
 
 def measure_variants(
@@ -135,11 +175,12 @@ def measure_variants(
     for variant in usable_variants(cell.sizes, wanted):
         try:
             step = make_step(cell, variant)
-            seconds = time_steps(step, steps, warmup)
+            seconds = time_steps(step, steps, warmup, cell.device)
         except Exception as error:  # a compiler that does not work here is a result, not a failure
             print(f"{variant}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
         summaries[variant] = summarize(seconds, sum(cell.sizes))
+        print(f"{variant}: {summaries[variant]['docs_per_s']:.0f} documents a second", file=sys.stderr)
         if variant == best_variant(summaries):
             fastest = {variant: step}
     return summaries, fastest
@@ -162,17 +203,24 @@ def main() -> int:
     parser.add_argument("--encoder", choices=("msab", "imsab"), default="imsab")
     parser.add_argument("--sizes-file", type=Path, required=True, help="set sizes, one a line")
     parser.add_argument("--features", type=int, default=220)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), metavar="KIND-BUCKETS")
+    parser.add_argument("--device", choices=tuple(VARIANTS), default="cpu")
+    parser.add_argument("--variants", nargs="+", metavar="KIND-BUCKETS|varlen", help="default: all")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no GPU")
     config = complete_config({"num_features": args.features, "encoder": args.encoder})
-    cell = Cell(args.mode, config, read_sizes(args.sizes_file))
-    summaries, _ = measure_variants(cell, tuple(args.variants), args.steps, args.warmup)
-    peak = peak_gflops()
-    machine = {"peak_gflops": peak, "threads": args.threads, "torch": torch.__version__, "cpu": cpu_name()}
+    cell = Cell(args.mode, config, read_sizes(args.sizes_file), args.device)
+    variants = tuple(args.variants or VARIANTS[args.device])
+    summaries, _ = measure_variants(cell, variants, args.steps, args.warmup)
+    machine = {"peak_gflops": peak_gflops(args.device), "torch": torch.__version__}
+    if args.device == "cuda":
+        machine |= {"copy_gbytes": copy_gbytes(), "gpu": torch.cuda.get_device_name()}
+    else:
+        machine |= {"threads": args.threads, "cpu": cpu_name()}
     for variant, summary in sorted(summaries.items(), key=lambda item: item[1]["docs_per_s"]):
         print(json.dumps({"variant": variant, **summary, **machine}), flush=True)
     return 0 if summaries else 1

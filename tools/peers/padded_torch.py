@@ -52,7 +52,7 @@ class Layout:
         return padded
 
 
-def make_layout(sizes: list[int], num_buckets: int) -> Layout:
+def make_layout(sizes: list[int], num_buckets: int, device: str = "cpu") -> Layout:
     """Sort sets of these sizes [B] and cut them into buckets of about as many sets each."""
     order = sorted(range(len(sizes)), key=lambda index: sizes[index])
     first_document = [0]
@@ -71,9 +71,9 @@ def make_layout(sizes: list[int], num_buckets: int) -> Layout:
             place = torch.arange(row, row + sizes[index])
             row_of_document[first_document[index] : first_document[index + 1]] = place
         real = torch.arange(width)[None, :] < counts[:, None]
-        buckets.append(Bucket(start, len(members), width, None if real.all() else real))
+        buckets.append(Bucket(start, len(members), width, None if real.all() else real.to(device)))
         start = buckets[-1].stop
-    return Layout(buckets, start, row_of_document)
+    return Layout(buckets, start, row_of_document.to(device))
 
 
 class FusedProjection(nn.Module):
