@@ -21,8 +21,9 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-p
 
 say "Tools"
 python3 tools/quality/test_quality.py
+python3 tools/gpu/stage/test_stage.py
 if command -v shellcheck > /dev/null; then
-    shellcheck tools/*.sh .ci/run
+    shellcheck tools/*.sh tools/gpu/*.sh .ci/run
 fi
 
 say "Tests"

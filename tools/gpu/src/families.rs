@@ -1,0 +1,37 @@
+//! Each family of kernels, held against the processor by the rule of `setrank::device::check`.
+
+use serde_json::json;
+use setrank::device::Gpu;
+use setrank::device::check::{Checked, FamilyCheck, SEED};
+
+use crate::mismatch::Mismatch;
+use crate::outcome::Outcome;
+
+/// Runs a family for a set of `size` documents.
+pub fn run(family: &FamilyCheck, size: usize) -> anyhow::Result<Outcome> {
+    let checked = (family.run_at)(&Gpu::new(0)?, size)?;
+    let mismatches = checked.iter().filter_map(mismatch).collect();
+    // The result that is nearest to what is allowed.
+    let largest = checked.iter().map(|checked| checked.deviation).reduce(|a, b| a.worse(b));
+    let share = largest.filter(|deviation| deviation.allowed > 0.0);
+    let share = share.map_or(0.0, |deviation| deviation.found / deviation.allowed);
+    Ok(Outcome::of(
+        mismatches,
+        json!({ "documents": size, "results": checked.len(), "largest_error_of_allowed": share }),
+    ))
+}
+
+fn mismatch(checked: &Checked) -> Option<Mismatch> {
+    let wrong = checked.wrong.as_ref()?;
+    let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
+    Some(Mismatch {
+        what: format!(
+            "{}, largest error {:.2e}, allowed {:.2e}",
+            checked.what, checked.deviation.found, checked.deviation.allowed
+        ),
+        seed: Some(SEED),
+        places: wrong.places(checked.deviation.allowed),
+        found: shown(&wrong.found),
+        expected: shown(&wrong.exact),
+    })
+}

@@ -1,0 +1,117 @@
+//! A step of training, twice: the same bits.
+
+use serde_json::json;
+use setrank::config::{Encoder, ModelConfig};
+use setrank::data::batch::Batch;
+use setrank::device::Gpu;
+use setrank::model::setrank::{SetRank, TrainingStep};
+use setrank::ops::loss::Loss;
+use setrank::rng::{Rng, Stream};
+use setrank::train::Learner;
+use setrank::train::learner::{CpuLearner, GpuLearner, Objective, Outcome as StepOutcome};
+use setrank::train::optimizer::AdamConfig;
+use setrank::train::state::Weights;
+
+use crate::mismatch::Mismatch;
+use crate::outcome::Outcome;
+
+const SEED: u64 = 1;
+
+/// What a step leaves, by name: losses, the gradient's norm, the parameters after it.
+type Results = [(&'static str, Vec<f64>); 3];
+
+/// The model at its full size, or one for an emulator, and documents of the sets.
+fn problem(encoder: Encoder, small: bool) -> (ModelConfig, &'static [usize]) {
+    let config = ModelConfig { num_features: 220, encoder, dropout: 0.1, ..ModelConfig::default() };
+    if !small {
+        let full = ModelConfig {
+            hidden_size: 256,
+            num_heads: 8,
+            num_blocks: 6,
+            ffn_size: 1024,
+            num_inducing: 20,
+            ..config
+        };
+        return (full, &[1, 40, 500, 7, 129]);
+    }
+    let narrow = ModelConfig { hidden_size: 64, num_heads: 2, num_blocks: 1, ffn_size: 64, ..config };
+    (ModelConfig { num_features: 9, num_inducing: 4, ..narrow }, &[1, 17])
+}
+
+/// Takes the same step with two learners.
+pub fn run(encoder: Encoder, small: bool) -> anyhow::Result<Outcome> {
+    let (config, sizes) = problem(encoder, small);
+    let batch = batch(&config, sizes);
+    let model = SetRank::new(config)?;
+    let weights = Weights::new(model.layout().init::<f32>(SEED));
+    let objective = || Objective {
+        loss: Loss::SoftmaxCrossEntropy,
+        clip: 1.0,
+        adam: AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 },
+        ema: 0.0,
+    };
+    let of_gpu = || -> anyhow::Result<Results> {
+        let mut learner = GpuLearner::new(Gpu::new(0)?, model.clone(), weights.clone(), objective())?;
+        step(&mut learner, &batch)
+    };
+    let (first, second) = (of_gpu()?, of_gpu()?);
+    let mut mismatches = Vec::new();
+    for ((name, first), (_, second)) in first.iter().zip(&second) {
+        let differs = |&at: &usize| first[at].to_bits() != second[at].to_bits() || !first[at].is_finite();
+        let places: Vec<usize> = (0..first.len()).filter(differs).collect();
+        if !places.is_empty() {
+            let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
+            mismatches.push(Mismatch {
+                what: format!("{name} of the same step, the second time, or not finite"),
+                seed: Some(SEED),
+                places,
+                found: shown(second),
+                expected: shown(first),
+            });
+        }
+    }
+    let of_cpu = step(&mut CpuLearner::new(model.clone(), weights.clone(), objective()), &batch)?;
+    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+    Ok(Outcome::of(
+        mismatches,
+        json!({
+            "documents": batch.rows.len(),
+            "parameters": weights.parameters.len(),
+            "loss": mean(&first[0].1),
+            "loss_on_the_processor": mean(&of_cpu[0].1),
+            "gradient_norm": first[1].1[0],
+            "gradient_norm_on_the_processor": of_cpu[1].1[0],
+        }),
+    ))
+}
+
+/// A step of a learner.
+fn step(learner: &mut dyn Learner, batch: &Batch) -> anyhow::Result<Results> {
+    learner.begin()?;
+    learner.accumulate(batch, batch.queries.len(), TrainingStep { seed: SEED, step: 0 })?;
+    learner.finish(1e-3)?;
+    let outcome = learner.outcome(true)?;
+    let StepOutcome { losses, gradient_norm } =
+        outcome.ok_or_else(|| anyhow::anyhow!("the learner gives no result of its step"))?;
+    let parameters = learner.snapshot()?.parameters.iter().copied().map(f64::from).collect();
+    Ok([("losses", losses), ("norm of the gradient", vec![gradient_norm]), ("parameters", parameters)])
+}
+
+/// Normally distributed features, and labels 0 to 4.
+fn batch(config: &ModelConfig, sizes: &[usize]) -> Batch {
+    let mut rng = Rng::new(SEED, Stream::Synth, 0);
+    let documents: usize = sizes.iter().sum();
+    let mut offsets = vec![0];
+    offsets.extend(sizes.iter().scan(0, |end, size| {
+        *end += size;
+        Some(*end)
+    }));
+    Batch {
+        queries: (0..sizes.len()).collect(),
+        offsets,
+        rows: (0..documents).collect(),
+        features: (0..documents * config.input_size()).map(|_| rng.normal() as f32).collect(),
+        labels: (0..documents).map(|_| rng.below(5) as f32).collect(),
+        ordinals: Vec::new(),
+    }
+}

@@ -1,0 +1,96 @@
+"""Parts of a stage: each bounded in time, none of them the end of the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from process import Finished, run
+
+STATUSES = ("passed", "failed", "error", "skipped")
+OUT_OF_TIME = "its time is used up"
+# seconds with which no program is begun
+LEAST = 1.0
+
+
+class OutOfTime(Exception):
+    """A part's time is used up."""
+
+
+@dataclass
+class Stage:
+    """What all parts share."""
+
+    folder: Path  # with the programs
+    work: Path  # for files that nobody keeps
+    small: bool
+    ends: float  # by time.monotonic(), as is the next
+    part_ends: float = float("inf")
+    rows: list[dict] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    facts: dict = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def left(self) -> float:
+        """Seconds until the part, and with it the stage, has to end."""
+        return min(self.ends, self.part_ends) - time.monotonic()
+
+    def program(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def run(self, command: list[str], seconds: float, environment: dict[str, str] | None = None) -> Finished:
+        """Runs a program for at most `seconds`, or what is left; its output goes to the log."""
+        if self.left() < LEAST:
+            raise OutOfTime
+        finished = run(command, min(seconds, self.left()), environment)
+        ended = f"code {finished.code}" if finished.code is not None else finished.reason
+        text = f"$ {' '.join(command)}\n{finished.out}{finished.err}[{ended}, {finished.seconds:.1f} s]\n"
+        with self.lock:
+            self.logs.append(text)
+        return finished
+
+    def tell(self, name: str, status: str, seconds: float, message: str = "", **more: object) -> dict:
+        """Takes note of a result and prints it."""
+        assert status in STATUSES
+        row = {"name": name, "status": status, "seconds": round(seconds, 2), "message": message, **more}
+        with self.lock:
+            self.rows.append(row)
+            print(f"{status:8} {name:28} {seconds:6.1f} s  {first_line(message)}", flush=True)
+        return row
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: `run` tells its own results."""
+
+    name: str
+    needs: float  # seconds below which it is not begun
+    most: float  # seconds that it may take
+    run: Callable[[Stage], None]
+
+
+def run_parts(stage: Stage, parts: list[Part]) -> None:
+    """Runs parts one after the other, whatever becomes of each."""
+    for part in parts:
+        started = time.monotonic()
+        stage.part_ends = started + part.most
+        if stage.left() < part.needs:
+            stage.tell(part.name, "skipped", 0.0, OUT_OF_TIME)
+            continue
+        try:
+            part.run(stage)
+        except OutOfTime:
+            stage.tell(part.name, "skipped", time.monotonic() - started, OUT_OF_TIME)
+        except Exception as error:  # one part is not to hide the others
+            with stage.lock:
+                stage.logs.append(traceback.format_exc())
+            stage.tell(part.name, "error", time.monotonic() - started, f"{type(error).__name__}: {error}")
+
+
+def first_line(message: str) -> str:
+    line = message.strip().splitlines()[0] if message.strip() else ""
+    return line if len(line) <= 150 else line[:149] + "…"

@@ -1,0 +1,61 @@
+"""Tests of the whole model on the device, one a process and four at a time; and the check of all kernels."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+from checks import AT_A_TIME
+from part import LEAST, OUT_OF_TIME, Stage
+
+# the tests that take the machine's own driver if asked to
+TESTS = "model::"
+DRIVER = {"SETRANK_TEST_DRIVER": "real"}
+# on an emulator the others take minutes
+SMALL = ["model::training::the_same_run_gives_the_same_bits"]
+SECONDS = 60.0
+
+
+def run(stage: Stage) -> None:
+    """Runs the suite."""
+    kernels(stage)
+    listed = stage.run([stage.program("kernels"), "--list", TESTS], 10)
+    if not listed.ok:
+        stage.tell("suite", "error", listed.seconds, f"the list of tests: {listed.says()}")
+        return
+    names = [line[: -len(": test")] for line in listed.out.splitlines() if line.endswith(": test")]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        list(pool.map(lambda name: test(stage, name), SMALL if stage.small else names))
+
+
+def test(stage: Stage, name: str) -> None:
+    """Runs one test."""
+    if stage.left() < LEAST:
+        stage.tell(name, "skipped", 0.0, OUT_OF_TIME)
+        return
+    finished = stage.run([stage.program("kernels"), "--exact", name], SECONDS, DRIVER)
+    ran = "1 passed" in finished.out
+    told = "" if finished.ok else failure(finished.out) or finished.says()
+    stage.tell(name, "passed" if finished.ok and ran else "failed", finished.seconds, told)
+
+
+def failure(out: str) -> str:
+    """The message of a test that failed, from what its program prints."""
+    lines = out.splitlines()
+    at = next((number for number, line in enumerate(lines) if "panicked at" in line), None)
+    return "" if at is None else "\n".join(lines[at + 1 : at + 20])
+
+
+def kernels(stage: Stage) -> None:
+    """Every kernel at the sizes of its own tests."""
+    asked = stage.run([stage.program("setrank"), "info", "--devices", "--check", "--json"], SECONDS)
+    name = "info --devices --check"
+    try:
+        found = json.loads(asked.out)
+    except ValueError:
+        stage.tell(name, "error", asked.seconds, asked.says())
+        return
+    wrong = [check["what"] for check in found["checks"] if not check["right"]]
+    status = "failed" if wrong else "passed" if asked.ok else "error"
+    told = "; ".join(wrong) or (f"{len(found['checks'])} results" if asked.ok else asked.says())
+    stage.tell(name, status, asked.seconds, told)

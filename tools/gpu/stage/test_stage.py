@@ -1,0 +1,216 @@
+"""Tests of the stages with programs that only pretend."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import checks
+import machine
+import main
+import process
+import report
+import suite
+from part import Part, Stage, run_parts
+
+PRETENDS = """#!/usr/bin/env python3
+import json, os, sys, time
+command, *rest = sys.argv[1:]
+def answer(status, **more):
+    print(json.dumps({"name": rest[0], "status": status, "seconds": 0.0, **more}))
+if command == "device":
+    print(json.dumps({"name": "Card", "compute_capability": "9.0"}))
+elif command == "list" and rest:
+    print("counted/k k 4x4")
+elif command == "list":
+    print("right\\nwrong\\nfaults\\ndies\\nhangs")
+elif rest[0] == "right":
+    assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1" and rest[1:] == ["--small"]
+    answer("passed", told={"vectors": 2})
+elif rest[0] == "wrong":
+    place = {"at": 3, "found": "1", "expected": "2"}
+    mismatch = {"what": "y", "seed": 1, "wrong": 1, "of": 8, "first": [place], "wrong_by_index_mod_8": [0] * 8}
+    answer("failed", mismatches=[{**mismatch, "outputs": {"found": ["1"], "expected": ["2"]}}])
+    sys.exit(1)
+elif rest[0] == "faults":
+    answer("error", message="launching k failed: CUDA_ERROR_ILLEGAL_ADDRESS")
+    sys.exit(2)
+elif rest[0] == "dies":
+    os.abort()
+elif rest[0] == "hangs":
+    if sys.argv[0].endswith("-bounded"):
+        print("block 3, warp 1 waited in vain at copies.cu:40")
+    else:
+        time.sleep(600)
+"""
+SANITIZER = """#!/bin/sh
+echo "========= Invalid __global__ write of size 4 bytes"
+echo "========= ERROR SUMMARY: 1 error"
+[ "$2" = memcheck ] || exit 99
+"""
+SETRANK = """#!/usr/bin/env python3
+import json, sys
+command, *rest = sys.argv[1:]
+cuda = "cuda" in rest
+if command == "bench" and "--print-sizes" in rest:
+    print("40")
+elif command == "bench" and "imsab" in rest:
+    sys.exit("error: --device cuda: not enough memory")
+elif command == "bench":
+    print(json.dumps({"docs_per_s": 2e6}))
+elif command == "eval":
+    print(json.dumps({"metrics": {"ndcg@10": {"mean": 0.5 if cuda else 0.6}}}))
+elif command == "info":
+    print(json.dumps({"checks": [{"what": "k", "right": False}]}))
+    sys.exit(1)
+"""
+KERNELS = """#!/usr/bin/env python3
+import os, sys
+if sys.argv[1] == "--list":
+    print("model::training::the_same_run_gives_the_same_bits: test\\nmodel::other: test")
+else:
+    assert os.environ["SETRANK_TEST_DRIVER"] == "real"
+    print("thread 'x' panicked at tests/x.rs:1:1:\\nlosses: off")
+    sys.exit(101)
+"""
+NCU = """#!/usr/bin/env python3
+import sys
+if sys.argv[1] == "--query-metrics":
+    print("l1tex__data_pipe_lsu_wavefronts_mem_shared  Counter\\ndram__bytes_read  Counter")
+else:
+    assert "dram__bytes_write.sum" not in " ".join(sys.argv)
+    print('==PROF== Profiling')
+    print('"ID","Kernel Name","dram__bytes_read.sum","l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"')
+    print('"","","byte","inst"')
+    print('"0","k","1,500","80"')
+"""
+TORCH = """import json
+print(json.dumps({"variant": "varlen", "docs_per_s": 5e5}))
+print(json.dumps({"variant": "eager-1", "docs_per_s": 1e6}))
+"""
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+class Stages(unittest.TestCase):
+    def setUp(self) -> None:
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = Path(self.temporary.name)
+        for name in ("setrank-gpu-check", "setrank-gpu-check-bounded"):
+            program(self.folder, name, PRETENDS)
+        self.path = os.environ["PATH"]
+        self.seconds = checks.SECONDS
+
+    def tearDown(self) -> None:
+        os.environ["PATH"], checks.SECONDS = self.path, self.seconds
+        self.temporary.cleanup()
+
+    def stage(self, seconds: float = 60) -> Stage:
+        return Stage(self.folder, self.folder, True, time.monotonic() + seconds)
+
+    def test_each_failure_is_told_as_what_it_is(self) -> None:
+        program(self.folder, "compute-sanitizer", SANITIZER)
+        os.environ["PATH"] = f"{self.folder}:{self.path}"
+        checks.SECONDS = 1.5
+        stage = self.stage()
+        run_parts(stage, [Part("machine", 0, 60, machine.run), Part("checks", 0, 60, checks.run)])
+        rows = {row["name"]: row for row in stage.rows}
+        self.assertEqual(rows["machine"]["status"], "passed")
+        self.assertEqual(rows["right"]["status"], "passed")
+        self.assertEqual(rows["wrong"]["status"], "failed")
+        self.assertIn("1 of 8 values, at [3]", rows["wrong"]["message"])
+        self.assertIn("SIGABRT", rows["dies"]["message"])
+        self.assertIn("still ran after", rows["hangs"]["message"])
+        self.assertIn("block 3, warp 1", rows["bounded waits of hangs"]["message"])
+        self.assertIn("Invalid __global__ write", rows["memcheck of faults"]["message"])
+        out = self.folder / "out"
+        found = report.write(stage, "triage", out, 1.0)
+        self.assertEqual(found["counts"]["failed"], 1)
+        names = sorted(file.name for file in out.iterdir())
+        self.assertEqual(names, ["triage-log.txt", "triage-outputs.jsonl", "triage.json", "triage.txt"])
+        written = json.loads((out / "triage.json").read_text())
+        self.assertNotIn("outputs", written["results"][-1].get("mismatches", [{}])[0])
+        outputs = json.loads((out / "triage-outputs.jsonl").read_text())
+        self.assertEqual((outputs["name"], outputs["found"], outputs["expected"]), ("wrong", ["1"], ["2"]))
+        self.assertIn("card: Card", (out / "triage.txt").read_text())
+
+    def test_the_full_stage(self) -> None:
+        names = {"setrank": SETRANK, "kernels": KERNELS, "ncu": NCU, "compute-sanitizer": SANITIZER}
+        for name, text in names.items():
+            program(self.folder, name, text)
+        (self.folder / "counters.txt").write_text("k 4x4: unique 2.0 + 0.5, wavefronts 64, products 3 (50 %)\n")
+        (self.folder / "peers").mkdir()
+        (self.folder / "peers" / "bench_torch.py").write_text(TORCH)
+        os.environ["PATH"] = f"{self.folder}:{self.path}"
+        stage = self.stage()
+        stage.facts["torch"] = {"version": "2", "available": True}
+        run_parts(stage, main.FULL[1:])
+        rows = {row["name"]: row for row in stage.rows}
+        told = {name: (row["status"], row["message"]) for name, row in rows.items()}
+        test = suite.SMALL[0]
+        self.assertEqual(told[test], ("failed", "losses: off"))
+        self.assertEqual(told["info --devices --check"], ("failed", "k"))
+        self.assertEqual(told["bench train msab 40 80"], ("passed", "2.000 M documents/s"))
+        self.assertIn("not enough memory", rows["bench infer imsab 40 80"]["message"])
+        self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
+        self.assertEqual(rows["memcheck of step/msab"]["status"], "passed")
+        self.assertEqual(rows["racecheck of step/msab"]["status"], "failed")
+        counted = rows["ncu of k"]["counters"]
+        self.assertEqual((counted["unique"], counted["wavefronts"]), ([2.5, 1.5], [64.0, 80.0]))
+        self.assertEqual((counted["products"], counted["exponentials"]), ([3.0, None], [None, None]))
+        self.assertEqual(told["torch train msab istella eager"][0], "passed")
+        out = self.folder / "out"
+        report.write(stage, "full", out, 1.0)
+        self.assertIn("msab 40", (out / "full.txt").read_text())
+
+    def test_without_tools_parts_are_skipped(self) -> None:
+        os.environ["PATH"] = str(self.folder)
+        stage = self.stage()
+        run_parts(stage, [part for part in main.FULL if part.name in ("sanitizer", "counters", "peers")])
+        self.assertEqual([row["status"] for row in stage.rows], ["skipped"] * 3)
+
+    def test_parts_do_not_hide_each_other(self) -> None:
+        def breaks(stage: Stage) -> None:
+            raise RuntimeError("of no use")
+
+        stage = self.stage(0.5)
+        last = Part("last", 0, 60, lambda stage: stage.tell("last", "passed", 0.0) and None)
+        run_parts(stage, [Part("breaks", 0, 60, breaks), Part("long", 100, 60, breaks), last])
+        told = [(row["name"], row["status"]) for row in stage.rows]
+        self.assertEqual(told, [("breaks", "error"), ("long", "skipped"), ("last", "passed")])
+
+    def test_without_a_gpu_nothing_is_tried(self) -> None:
+        program(self.folder, "setrank-gpu-check", "#!/bin/sh\necho 'error: there is no NVIDIA driver' >&2\nexit 2\n")
+        stage = self.stage()
+        run_parts(stage, [Part("machine", 0, 60, machine.run), Part("checks", 0, 60, checks.run)])
+        self.assertEqual([row["status"] for row in stage.rows], ["error", "skipped"])
+        self.assertIn("there is no NVIDIA driver", stage.rows[0]["message"])
+
+    def test_programs_end_in_time(self) -> None:
+        started = time.monotonic()
+        ignores = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(60)"
+        grace, process.GRACE = process.GRACE, 0.5
+        finished = process.run([sys.executable, "-c", ignores], 1)
+        process.GRACE = grace
+        self.assertTrue(finished.hung and finished.out == "up\n", finished)
+        self.assertLess(time.monotonic() - started, 10)
+        self.assertIn("does not start", process.run(["/no/such/program"], 1).says())
+
+    def test_long_texts_are_cut_at_lines(self) -> None:
+        limit, report.LIMIT = report.LIMIT, 10
+        text = report.cut("one\ntwo\nthree\n")
+        report.LIMIT = limit
+        self.assertEqual(text, "one\ntwo\n[4 more characters]\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
