@@ -9,6 +9,27 @@ use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
+/// How large a batch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// N
+    pub documents: usize,
+    /// B
+    pub sets: usize,
+}
+
+impl Extent {
+    /// That of a batch.
+    pub fn of(batch: &Batch) -> Self {
+        Extent { documents: *batch.offsets.last().unwrap_or(&0), sets: batch.offsets.len().saturating_sub(1) }
+    }
+
+    /// As many documents as the one of both that has more, and as many sets.
+    pub fn max(self, other: Extent) -> Self {
+        Extent { documents: self.documents.max(other.documents), sets: self.sets.max(other.sets) }
+    }
+}
+
 /// A ragged batch of sets.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -149,8 +170,52 @@ impl<'a> Batcher<'a> {
         self.data.rows(query).filter(|&row| self.is_kept(row)).count()
     }
 
+    /// The sets in order, cut into runs of `documents` documents or a few more.
+    pub fn runs(&self, documents: usize) -> Vec<&[usize]> {
+        let mut of_run = 0;
+        let runs = self.sets.split_inclusive(|&query| {
+            of_run += self.set_size(query);
+            let full = of_run >= documents;
+            if full {
+                of_run = 0;
+            }
+            full
+        });
+        runs.collect()
+    }
+
+    /// Whether the features of a document are the same in every batch, but for a shuffle of its set.
+    pub fn has_constant_features(&self) -> bool {
+        self.augment.is_nothing()
+    }
+
     /// Makes `batch` the batch of `queries`, all of which have documents, shuffled as in training where `shuffle` is given.
     pub fn fill(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
+        self.select(batch, queries, shuffle);
+        batch.features.resize(batch.rows.len() * self.input_size, 0.0);
+        let raw_size = self.data.num_features();
+        let raw = self.data.features();
+        batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each_init(
+            || vec![0.0; self.num_features],
+            |aligned, (out, &row)| {
+                self.alignment.read_row(&raw[row * raw_size..(row + 1) * raw_size], aligned);
+                self.normalize.apply(aligned, out);
+            },
+        );
+        self.compare_within_sets(batch);
+        if let Some(shuffle) = shuffle.filter(|_| !self.augment.is_nothing()) {
+            self.disturb(batch, shuffle);
+        }
+    }
+
+    /// As [`fill`](Self::fill), for those who have the features already: it leaves the batch none.
+    pub fn fill_without_features(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
+        self.select(batch, queries, shuffle);
+        batch.features.clear();
+    }
+
+    /// All of a batch but its features, which stay as they are.
+    fn select(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
         batch.queries.clear();
         batch.queries.extend_from_slice(queries);
         batch.offsets.clear();
@@ -177,20 +242,6 @@ impl<'a> Batcher<'a> {
         let labels = self.data.labels();
         batch.labels.clear();
         batch.labels.extend(batch.rows.iter().map(|&row| labels.map_or(0.0, |labels| labels[row])));
-        batch.features.resize(batch.rows.len() * self.input_size, 0.0);
-        let raw_size = self.data.num_features();
-        let raw = self.data.features();
-        batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each_init(
-            || vec![0.0; self.num_features],
-            |aligned, (out, &row)| {
-                self.alignment.read_row(&raw[row * raw_size..(row + 1) * raw_size], aligned);
-                self.normalize.apply(aligned, out);
-            },
-        );
-        self.compare_within_sets(batch);
-        if let Some(shuffle) = shuffle.filter(|_| !self.augment.is_nothing()) {
-            self.disturb(batch, shuffle);
-        }
     }
 
     fn compare_within_sets(&self, batch: &mut Batch) {
@@ -201,10 +252,15 @@ impl<'a> Batcher<'a> {
         let mut rest = &mut batch.features[..];
         for offsets in batch.offsets.windows(2) {
             let (set, after) = rest.split_at_mut((offsets[1] - offsets[0]) * self.input_size);
-            sets.push(set);
+            sets.push((set, &batch.rows[offsets[0]..offsets[1]]));
             rest = after;
         }
-        sets.into_par_iter().for_each(|set| self.normalize.compare_within_set(set, self.num_features));
+        sets.into_par_iter().for_each(|(set, rows)| {
+            // Summed as the data has them: a shuffle changes no bits.
+            let mut order: Vec<usize> = (0..rows.len()).collect();
+            order.sort_unstable_by_key(|&document| rows[document]);
+            self.normalize.compare_within_set(set, self.num_features, &order);
+        });
     }
 
     /// Every document draws from a sequence of its own.

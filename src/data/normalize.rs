@@ -273,10 +273,11 @@ impl Normalize {
     }
 
     /// Fills the columns that compare the documents of one set, `rows` `[n, output_width]`, all of which
-    /// [`apply`](Self::apply) has normalised.
-    pub fn compare_within_set(&self, rows: &mut [f32], num_features: usize) {
+    /// [`apply`](Self::apply) has normalised. `order` `[n]` lists the documents as they are to be summed: the bits of their
+    /// values depend on it, and not on where their rows stand.
+    pub fn compare_within_set(&self, rows: &mut [f32], num_features: usize, order: &[usize]) {
         if !self.within_set.is_none() {
-            self.within_set.fill(rows, self.output_width(num_features), num_features);
+            self.within_set.fill(rows, self.output_width(num_features), num_features, order);
         }
     }
 

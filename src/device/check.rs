@@ -8,7 +8,9 @@
 use half::bf16;
 
 use super::{Buffer, DeviceError, Element, Gpu};
-use crate::ops::{attention, embed, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score};
+use crate::ops::{
+    attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
+};
 
 /// How far a kernel's results are from the exact ones, and how far they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -167,8 +169,19 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 10] =
-    families![rbf, linear, embed, attention, layer_norm, score, loss, row_sums, partial_sums, optimizer];
+pub const FAMILIES: [FamilyCheck; 11] = families![
+    gather,
+    rbf,
+    linear,
+    embed,
+    attention,
+    layer_norm,
+    score,
+    loss,
+    row_sums,
+    partial_sums,
+    optimizer
+];
 
 /// Runs every family of kernels on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {

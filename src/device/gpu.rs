@@ -154,7 +154,7 @@ impl Gpu {
         copied.map_err(|error| self.failed(&format!("copying {} bytes", size_of_val(from)), error))
     }
 
-    /// Queues the copy of `from` to the device; writing to `from` waits for it.
+    /// Queues the copy of the first values of `from`, as many as `to` has, to the device; writing to `from` waits for it.
     pub fn upload_staged<T: Element>(
         &self,
         to: &mut Buffer<T>,
@@ -162,14 +162,15 @@ impl Gpu {
     ) -> Result<(), DeviceError> {
         self.owns(to)?;
         self.same_stream("pinned memory", from.stream())?;
-        same_len(to.len(), from.len())?;
+        let len = to.len();
+        holds(from.len(), len)?;
         let copied = self.bound().and_then(|()| {
             from.copy_from(|values| {
                 // SAFETY: both hold as many values; nobody writes to these before the copy is done.
-                unsafe { result::memcpy_htod_async(to.address(), values, self.stream.cu_stream()) }
+                unsafe { result::memcpy_htod_async(to.address(), &values[..len], self.stream.cu_stream()) }
             })
         });
-        copied.map_err(|error| self.failed(&format!("copying {} values", from.len()), error))
+        copied.map_err(|error| self.failed(&format!("copying {len} values"), error))
     }
 
     /// Waits for all work so far and copies `from` to the host.
@@ -185,7 +186,7 @@ impl Gpu {
         Ok(values)
     }
 
-    /// Queues the copy of `from` to the host; reading `to` waits for it.
+    /// Queues the copy of `from` to the first values of `to`; reading these waits for it.
     pub fn download_staged<T: Element>(
         &self,
         to: &mut Staging<T>,
@@ -193,11 +194,14 @@ impl Gpu {
     ) -> Result<(), DeviceError> {
         self.owns(from)?;
         self.same_stream("pinned memory", to.stream())?;
-        same_len(from.len(), to.len())?;
+        let len = from.len();
+        holds(to.len(), len)?;
         let copied = self.bound().and_then(|()| {
             to.copy_to(|values| {
                 // SAFETY: both hold as many values; nobody touches these before the copy is done.
-                unsafe { result::memcpy_dtoh_async(values, from.address(), self.stream.cu_stream()) }
+                unsafe {
+                    result::memcpy_dtoh_async(&mut values[..len], from.address(), self.stream.cu_stream())
+                }
             })
         });
         copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))
@@ -353,4 +357,14 @@ fn same_len(device: usize, host: usize) -> Result<(), DeviceError> {
         return Ok(());
     }
     Err(DeviceError::Shapes(format!("a copy between {device} values of the device and {host} of the host")))
+}
+
+/// Refuses pinned memory of fewer values than the device has.
+fn holds(host: usize, device: usize) -> Result<(), DeviceError> {
+    if host >= device {
+        return Ok(());
+    }
+    Err(DeviceError::Shapes(format!(
+        "a copy between {device} values of the device and {host} of pinned memory"
+    )))
 }

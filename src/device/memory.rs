@@ -15,6 +15,7 @@ use super::{DeviceError, abi, driver};
 pub trait Element: Pod + DeviceRepr + ValidAsZeroBits {}
 
 impl Element for f32 {}
+impl Element for u8 {}
 impl Element for i32 {}
 impl Element for bf16 {}
 impl Element for f16 {}
@@ -136,6 +137,12 @@ impl<T: Element> Buffer<T> {
         Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
     }
 
+    /// The same memory, byte by byte.
+    pub fn bytes(&self) -> Buffer<u8> {
+        let (memory, len) = (self.memory.clone(), self.len * size_of::<T>());
+        Buffer { memory, offset: self.offset, len, values: PhantomData }
+    }
+
     /// Whether it shares memory with another.
     pub fn overlaps<U: Element>(&self, other: &Buffer<U>) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory)
@@ -162,5 +169,14 @@ impl<T: Element> Buffer<T> {
     /// For a kernel that writes it: no pointer of the host.
     pub fn pointer_mut<U>(&mut self) -> *mut U {
         self.address() as *mut U
+    }
+}
+
+impl Buffer<u8> {
+    /// `len` values of a type in its memory, `begin` bytes behind its beginning; refused as [`part`](Self::part) is.
+    pub(super) fn cut<T: Element>(&self, begin: usize, len: usize) -> Result<Buffer<T>, DeviceError> {
+        let end = begin.saturating_add(len.saturating_mul(size_of::<T>()));
+        let Buffer { memory, offset, .. } = self.part(begin..end)?;
+        Ok(Buffer { memory, offset, len, values: PhantomData })
     }
 }

@@ -10,7 +10,7 @@
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
 //! | `memory` | arenas and typed buffers in them |
 //! | `operands` | what every launcher checks of its buffers |
-//! | `staging` | pinned host memory |
+//! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
@@ -27,6 +27,8 @@ pub mod abi;
 #[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]
+mod downloads;
+#[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -38,6 +40,8 @@ mod memory;
 mod operands;
 #[cfg(feature = "cuda")]
 mod staging;
+#[cfg(feature = "cuda")]
+mod uploads;
 
 pub use error::{Bytes, DeviceError, Unavailable};
 pub use limits::Limits;
@@ -47,8 +51,10 @@ pub use plan::Plan;
 pub use cudarc::driver::DeviceRepr;
 #[cfg(feature = "cuda")]
 pub use {
+    downloads::{Downloads, Queued},
     gpu::{Event, Gpu, Parameter},
     memory::{Arena, Buffer, Element},
     operands::Operands,
     staging::Staging,
+    uploads::{Package, Uploads},
 };

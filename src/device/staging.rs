@@ -1,5 +1,6 @@
 //! Pinned memory of the host.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent_flags;
@@ -11,12 +12,19 @@ use super::{Element, driver};
 /// copies.
 #[derive(Debug)]
 pub struct Staging<T> {
-    values: PinnedHostSlice<T>,
+    /// Owns the memory. Its own way to the values asks the driver every time whether an event of its own has come.
+    memory: PinnedHostSlice<T>,
+    values: NonNull<T>,
     /// When the newest copy is done.
     copied: CudaEvent,
     /// The one stream that its copies queue up in.
     stream: Arc<CudaStream>,
 }
+
+// SAFETY: the memory is owned, and reached by `&self` to be read alone.
+unsafe impl<T: Send> Send for Staging<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Staging<T> {}
 
 impl<T: Element> Staging<T> {
     /// `len` zeros.
@@ -24,33 +32,44 @@ impl<T: Element> Staging<T> {
         let context = stream.context();
         // Not write-combined, as cudarc has it without being told: reading that is slow.
         // SAFETY: every value of an element may be any bits, and they are set before anyone sees them.
-        let mut values = unsafe { context.alloc_pinned_with_flags::<T>(len, 0) }?;
-        values.as_mut_slice()?.fill(T::zeroed());
+        let mut memory = unsafe { context.alloc_pinned_with_flags::<T>(len, 0) }?;
+        memory.as_mut_slice()?.fill(T::zeroed());
+        let values = NonNull::from(memory.as_mut_slice()?).cast();
         // cudarc's own event of the memory is not recorded where it does not track memory.
         let copied = context.new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING))?;
-        Ok(Staging { values, copied, stream: stream.clone() })
+        Ok(Staging { memory, values, copied, stream: stream.clone() })
     }
 
     /// Number of values.
     pub fn len(&self) -> usize {
-        self.values.len()
+        self.memory.len()
     }
 
     /// Whether there is no value.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.memory.is_empty()
     }
 
     /// The values, once all copies are done.
     pub(super) fn wait(&self) -> Result<&[T], DriverError> {
         self.copied.synchronize()?;
-        self.values.as_slice()
+        Ok(self.values())
     }
 
     /// The values to be changed, once all copies are done.
     pub(super) fn wait_mut(&mut self) -> Result<&mut [T], DriverError> {
         self.copied.synchronize()?;
-        self.values.as_mut_slice()
+        Ok(self.values_mut())
+    }
+
+    fn values(&self) -> &[T] {
+        // SAFETY: the memory is there as long as this is, and holds values.
+        unsafe { std::slice::from_raw_parts(self.values.as_ptr(), self.len()) }
+    }
+
+    fn values_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.values.as_ptr(), self.len()) }
     }
 
     pub(super) fn stream(&self) -> &CudaStream {
@@ -62,7 +81,7 @@ impl<T: Element> Staging<T> {
         &self,
         copy: impl FnOnce(&[T]) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        copy(self.values.as_slice()?)?;
+        copy(self.values())?;
         self.remember()
     }
 
@@ -71,7 +90,7 @@ impl<T: Element> Staging<T> {
         &mut self,
         copy: impl FnOnce(&mut [T]) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        copy(self.values.as_mut_slice()?)?;
+        copy(self.values_mut())?;
         self.remember()
     }
 

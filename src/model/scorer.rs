@@ -1,7 +1,9 @@
 //! Scores of all documents of a data set, by whatever device.
 
+use std::collections::VecDeque;
+
 use super::setrank::{Inputs, Keep, SetRank, Workspace};
-use crate::data::batch::{Batch, Batcher};
+use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
 use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
@@ -11,8 +13,15 @@ const BATCH_DOCUMENTS: usize = 4096;
 
 /// A model that scores batches on some device.
 pub trait Scorer {
-    /// Scores `[N]` of a batch. A set's scores do not depend on the sets that share its batch.
-    fn score(&mut self, batch: &Batch) -> Result<&[f32]>;
+    /// Whether [`begin`](Self::begin) comes back before a batch is scored, so that the next one is better begun before its
+    /// scores are asked for.
+    fn runs_ahead(&self) -> bool;
+
+    /// Begins to score a batch. A set's scores do not depend on the sets that share its batch.
+    fn begin(&mut self, batch: &Batch) -> Result<()>;
+
+    /// Scores `[N]` of the oldest batch that was begun and not finished.
+    fn finish(&mut self) -> Result<&[f32]>;
 }
 
 /// A model that scores on the processor.
@@ -31,9 +40,17 @@ impl<'a> CpuScorer<'a> {
 }
 
 impl Scorer for CpuScorer<'_> {
-    fn score(&mut self, batch: &Batch) -> Result<&[f32]> {
+    fn runs_ahead(&self) -> bool {
+        false
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Result<()> {
         let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
         self.model.forward(&mut self.workspace, self.parameters, inputs, Keep::Nothing, None);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<&[f32]> {
         Ok(self.workspace.scores())
     }
 }
@@ -82,36 +99,52 @@ pub fn score(
     Ok(scores)
 }
 
+/// The most documents, and the most sets, of the batches in which a data set is scored.
+pub fn largest(batcher: &Batcher<'_>) -> Extent {
+    let of_run = |run: &&[usize]| Extent {
+        documents: run.iter().map(|&query| batcher.set_size(query)).sum(),
+        sets: run.len(),
+    };
+    batcher.runs(BATCH_DOCUMENTS).iter().map(of_run).fold(Extent::default(), Extent::max)
+}
+
 /// Hands out the scores of the documents that the model sees batch by batch, queries in order: `each` is told the
 /// batch and its scores, by row of the batch. An error of `each` ends the scoring.
+///
+/// On a device that runs ahead, a batch is filled while the one before is scored.
 pub fn score_in_batches<E: From<Error>>(
     scorer: &mut dyn Scorer,
     batcher: &Batcher<'_>,
     mut each: impl FnMut(&Batch, &[f32]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let data = batcher.data();
-    let mut batch = Batch::default();
-    let mut queries: Vec<usize> = Vec::new();
-    let mut documents = 0;
-    for (done, &query) in batcher.sets().iter().enumerate() {
-        queries.push(query);
-        documents += batcher.set_size(query);
-        if documents < BATCH_DOCUMENTS && done + 1 < batcher.sets().len() {
-            continue;
+    let ahead = usize::from(scorer.runs_ahead());
+    let mut begun: VecDeque<Batch> = VecDeque::new();
+    let mut idle = Vec::new();
+    let runs = batcher.runs(BATCH_DOCUMENTS);
+    let mut runs = runs.iter();
+    loop {
+        let run = runs.next();
+        if let Some(queries) = run {
+            let mut batch = idle.pop().unwrap_or_default();
+            batcher.fill(&mut batch, queries, None);
+            scorer.begin(&batch)?;
+            begun.push_back(batch);
         }
-        batcher.fill(&mut batch, &queries, None);
-        let scores = scorer.score(&batch)?;
-        if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
-            return Err(Error::NonFinite(format!(
-                "the score of document {} is {}: its features or the model's weights are extreme",
-                data.positions()[batch.rows[at]] + 1,
-                scores[at]
-            ))
-            .into());
+        if begun.len() > ahead || run.is_none() {
+            let Some(batch) = begun.pop_front() else { return Ok(()) };
+            let scores = scorer.finish()?;
+            check_finite(batcher, &batch, scores)?;
+            each(&batch, scores)?;
+            idle.push(batch);
         }
-        each(&batch, scores)?;
-        queries.clear();
-        documents = 0;
     }
-    Ok(())
+}
+
+fn check_finite(batcher: &Batcher<'_>, batch: &Batch, scores: &[f32]) -> Result<()> {
+    let Some(at) = scores.iter().position(|score| !score.is_finite()) else { return Ok(()) };
+    Err(Error::NonFinite(format!(
+        "the score of document {} is {}: its features or the model's weights are extreme",
+        batcher.data().positions()[batch.rows[at]] + 1,
+        scores[at]
+    )))
 }

@@ -11,6 +11,8 @@ pub mod attention;
 pub mod dropout;
 pub mod embed;
 pub mod feed_forward;
+#[cfg(feature = "cuda")]
+pub mod gather;
 pub mod gemm;
 pub mod layer_norm;
 pub mod linear;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::config::TrainConfig;
-use crate::data::batch::Batcher;
+use crate::data::batch::{Batcher, Extent};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
@@ -23,6 +23,13 @@ impl BatchSize {
             0 => BatchSize::Sets(config.batch_sets),
             documents => BatchSize::Documents(documents),
         }
+    }
+
+    /// The most documents that a batch of `data` can have in any epoch, and the most sets.
+    pub fn largest(self, data: &Batcher<'_>) -> Extent {
+        let mut sizes: Vec<usize> = data.sets().iter().map(|&query| data.set_size(query)).collect();
+        sizes.sort_unstable();
+        largest(self, &sizes)
     }
 
     /// Refuses a size that not every set of `data` fits into.
@@ -73,6 +80,27 @@ impl Epoch {
     }
 }
 
+/// Of sets of these ascending sizes.
+fn largest(size: BatchSize, sizes: &[usize]) -> Extent {
+    match size {
+        BatchSize::Sets(sets) => {
+            let sets = sets.min(sizes.len());
+            Extent { documents: sizes[sizes.len() - sets..].iter().sum(), sets }
+        }
+        BatchSize::Documents(most) => {
+            let mut sum = 0;
+            let fit = sizes.iter().take_while(|&&size| {
+                sum += size;
+                sum <= most
+            });
+            // A set that is larger stands alone.
+            let sets = fit.count().max(sizes.len().min(1));
+            let alone = sizes.last().copied().unwrap_or(0);
+            Extent { documents: most.min(sizes.iter().sum()).max(alone), sets }
+        }
+    }
+}
+
 fn by_sets(count: usize, sets: usize) -> Vec<Range<usize>> {
     (0..count).step_by(sets).map(|first| first..first.saturating_add(sets).min(count)).collect()
 }
@@ -98,6 +126,34 @@ fn by_documents(order: &[usize], most: usize, size: impl Fn(usize) -> usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_batch_is_larger_than_the_largest() {
+        let sizes = [3, 4, 1, 9, 2, 2];
+        let sorted = [1, 2, 2, 3, 4, 9];
+        let extent = |documents, sets| Extent { documents, sets };
+        for (size, expected) in [
+            (BatchSize::Sets(2), extent(13, 2)),
+            (BatchSize::Sets(usize::MAX), extent(21, 6)),
+            (BatchSize::Documents(8), extent(9, 4)),
+            (BatchSize::Documents(100), extent(21, 6)),
+        ] {
+            assert_eq!(largest(size, &sorted), expected, "{size:?}");
+        }
+        assert_eq!(largest(BatchSize::Sets(3), &[]), extent(0, 0));
+        assert_eq!(largest(BatchSize::Documents(3), &[]), extent(0, 0));
+        let mut order: Vec<usize> = (0..6).collect();
+        for seed in 0..20 {
+            Rng::new(seed, Stream::QueryOrder, 0).shuffle(&mut order);
+            for most in 9..22 {
+                let bound = largest(BatchSize::Documents(most), &sorted);
+                for batch in by_documents(&order, most, |query| sizes[query]) {
+                    let documents: usize = order[batch.clone()].iter().map(|&query| sizes[query]).sum();
+                    assert!(documents <= bound.documents && batch.len() <= bound.sets, "{most}: {batch:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn batches_of_sets() {

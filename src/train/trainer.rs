@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::checkpoint::Checkpoint;
 use super::config::{Select, TrainConfig};
 use super::epoch::{BatchSize, Epoch};
-use super::learner::{self, Learner, Objective, Outcome};
+use super::learner::{self, Feeding, Learner, Objective, Outcome};
 use super::state::{self, Best, Progress, State, Weights};
 use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
@@ -89,6 +89,7 @@ pub struct Trainer<'a> {
     train: Batcher<'a>,
     valid: Option<Batcher<'a>>,
     steps_per_epoch: u64,
+    feeding: Option<Feeding>,
     progress: Progress,
     batch: Batch,
     /// Steps whose outcome is not known yet, oldest first.
@@ -164,12 +165,13 @@ impl<'a> Trainer<'a> {
         }
         let steps_per_epoch = steps_of(0);
         let train = train.with_augment(config.augment());
-        let trainer = Trainer {
+        let mut trainer = Trainer {
             config,
             learner,
             train,
             valid,
             steps_per_epoch,
+            feeding: None,
             progress,
             batch: Batch::default(),
             pending: VecDeque::new(),
@@ -178,12 +180,20 @@ impl<'a> Trainer<'a> {
             // Labels that the metric has no value for are to be found now, not after an epoch.
             check_selection(config, valid.data())?;
         }
+        let Trainer { learner, train, valid, .. } = &mut trainer;
+        let largest = BatchSize::of(config).largest(train);
+        trainer.feeding = learner.prepare(train, largest, valid.as_ref())?;
         Ok(trainer)
     }
 
     /// The conventions under which validation data is evaluated.
     pub fn conventions(&self) -> Conventions {
         conventions(self.config)
+    }
+
+    /// Where a GPU's features come from.
+    pub fn feeding(&self) -> Option<Feeding> {
+        self.feeding
     }
 
     /// Steps of the first epoch; others have as many, unless batches are bounded by documents.
@@ -317,7 +327,11 @@ impl<'a> Trainer<'a> {
         self.learner.begin()?;
         for (part, queries) in batches.iter().enumerate() {
             let shuffle = Shuffle { seed: self.config.seed, epoch };
-            self.train.fill(&mut self.batch, queries, Some(shuffle));
+            if self.learner.needs_features() {
+                self.train.fill(&mut self.batch, queries, Some(shuffle));
+            } else {
+                self.train.fill_without_features(&mut self.batch, queries, Some(shuffle));
+            }
             documents += self.batch.rows.len();
             // Every batch of a step draws its own dropout.
             let number = step.wrapping_mul(self.config.accumulate as u64).wrapping_add(part as u64);

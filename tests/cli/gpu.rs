@@ -20,7 +20,11 @@ fn on(folder: &Folder, device: &str, arguments: &str) -> Result<String, String> 
         .unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert!(!err.contains("panicked"), "{err}");
-    if output.status.success() { Ok(out + &err) } else { Err(err) }
+    if output.status.success() {
+        return Ok(out + &err);
+    }
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    Err(err)
 }
 
 /// The losses of the steps of a run.
@@ -72,7 +76,7 @@ fn a_gpu_trains_evaluates_and_ranks_as_the_processor_does() {
 fn auto_takes_a_gpu_that_computes_the_model() {
     let folder = with_data();
     let told = on(&folder, "workers=2", &train("model", "auto", "--max-steps 1")).unwrap();
-    contains(&told, &["device: GPU ("]);
+    contains(&told, &["device: GPU (", "features: streamed", "as --noise or --feature-dropout changes them"]);
     let told = on(&folder, "", &train("other", "auto", "--max-steps 1 --heads 4 --overwrite")).unwrap();
     contains(&told, &["device: CPU (", "a head is 16 wide"]);
     let listed = on(&folder, "", "info --devices").unwrap();
@@ -105,4 +109,35 @@ fn what_is_not_finite_ends_the_run() {
     let folder = with_data();
     let diverges = train("model", "cuda", "--max-steps 6 --lr 1e38 --clip 0 --ema 0");
     contains(&on(&folder, "workers=2", &diverges).unwrap_err(), &["step ", "is NaN"]);
+}
+
+/// A run that the GPU lets down in the middle leaves what was saved before, and can be gone on with as if nothing had
+/// happened.
+#[test]
+fn a_gpu_that_fails_in_the_middle_leaves_what_was_saved() {
+    let folder = with_data();
+    let train = |output: &str, steps: u64| {
+        let constant = "--noise 0 --feature-dropout 0";
+        train(output, "cuda", &format!("--max-steps {steps} --valid-every 2 --patience 0 {constant}"))
+    };
+    contains(&on(&folder, "", &train("whole", 4)).unwrap(), &["features: ", " resident on the GPU"]);
+    let saved =
+        |model: &str| ["model", "state"].map(|name| folder.bytes(&format!("{model}/{name}.safetensors")));
+    assert_eq!(losses(&folder, "whole").len(), 4);
+    for (device, model, parts) in [
+        ("launch-fails-at=80", "kernel", &["launching ", "CUDA_ERROR_LAUNCH_FAILED"][..]),
+        ("out-of-memory-at=4", "memory", &["a batch of ", "set(s) needs ", " are free"]),
+    ] {
+        on(&folder, "", &train(model, 2)).unwrap();
+        let before = saved(model);
+        let resume = format!("train --resume --max-steps 4 -o {model}");
+        let said = on(&folder, device, &resume).unwrap_err();
+        contains(&said, parts);
+        assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
+        assert!(saved(model) == before, "{device}: {said}");
+        folder.ok(&format!("eval --model {model} --data valid.txt"));
+        on(&folder, "", &resume).unwrap();
+        assert_eq!(losses(&folder, model), losses(&folder, "whole"));
+        assert!(saved(model) == saved("whole"), "{device}");
+    }
 }

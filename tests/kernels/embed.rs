@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::{EmbedBackward, EmbedForward};
 use setrank::device::check::Deviation;
-use setrank::device::{Buffer, Gpu, Limits};
+use setrank::device::{Buffer, DeviceError, Gpu, Limits, Uploads};
 use setrank::ops::embed::check::{PASSES, Pass, Problem};
 use setrank::ops::embed::{DeviceOrdinals, EmbedShape, embed_backward, embed_forward};
 use setrank_emulator::driver::{self, Configuration};
@@ -208,7 +208,7 @@ fn what_does_not_fit_is_refused() {
         let [mine, theirs] = arenas.each_mut();
         let gpu = &gpus[0];
         let indices = [vec![0, 2, -1], vec![1, 1, 1]];
-        let ordinals = DeviceOrdinals::new(gpu, mine, &indices, 4).unwrap();
+        let ordinals = on_device(gpu, &indices, 4).unwrap();
         let mut x = mine.take::<bf16>(3 * 64).unwrap();
         let mut y = mine.take::<bf16>(3 * 64).unwrap();
         let mut tables = mine.take::<f32>(2 * 4 * 64).unwrap();
@@ -235,7 +235,7 @@ fn what_does_not_fit_is_refused() {
         let sums: Vec<f32> = gpu.download(&tables).unwrap().into_iter().step_by(64).collect();
         assert_eq!(sums, [1.5, 0.5, 1.5, 0.5, 0.5, 3.5, 0.5, 0.5]);
         let short: Buffer<bf16> = x.part(0..128).unwrap();
-        let theirs_too = DeviceOrdinals::new(&gpus[1], theirs, &indices, 4).unwrap();
+        let theirs_too = on_device(&gpus[1], &indices, 4).unwrap();
         for (error, says) in [
             (embed_backward(gpu, &mut tables, &short, &ordinals, 64), "dy [N, C] has 128 values, not 192"),
             (embed_backward(gpu, &mut tables, &x, &theirs_too, 64), "a buffer of another GPU"),
@@ -248,18 +248,21 @@ fn what_does_not_fit_is_refused() {
     .unwrap();
 }
 
+/// Ordinals in a package that is just large enough.
+fn on_device(gpu: &Gpu, ordinals: &[Vec<i32>], n_max: usize) -> Result<DeviceOrdinals, DeviceError> {
+    let bytes = DeviceOrdinals::bytes(ordinals.first().map_or(0, Vec::len), ordinals.len(), n_max);
+    let room = gpu.arena("ordinals", bytes)?.take(bytes)?;
+    Uploads::default().send(gpu, room, |package| DeviceOrdinals::new(package, ordinals, n_max))
+}
+
 #[test]
-fn an_arena_of_the_bytes_suffices() {
+fn a_package_of_the_bytes_suffices() {
     driver::with(&Configuration::default(), |_| {
         let gpu = Gpu::new(0).unwrap();
         for (documents, rankings, n_max) in [(0, 0, 5), (0, 2, 5), (1, 1, 1), (65, 3, 500)] {
-            let bytes = DeviceOrdinals::bytes(documents, rankings, n_max);
-            let mut arena = gpu.arena("ordinals", bytes).unwrap();
-            let ordinals = vec![vec![0; documents]; rankings];
-            DeviceOrdinals::new(&gpu, &mut arena, &ordinals, n_max).unwrap();
+            on_device(&gpu, &vec![vec![0; documents]; rankings], n_max).unwrap();
         }
-        let mut arena = gpu.arena("ordinals", 1 << 12).unwrap();
-        let error = DeviceOrdinals::new(&gpu, &mut arena, &[vec![0, 5]], 5).unwrap_err().to_string();
+        let error = on_device(&gpu, &[vec![0, 5]], 5).unwrap_err().to_string();
         assert!(error.contains("ordinal 5 of document 1 in ranking 0 is not below n_max, 5"), "{error}");
     })
     .unwrap();

@@ -5,10 +5,13 @@ use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
-use crate::{attention, embed, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score};
+use crate::{
+    attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
+};
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 10] = [
+pub const ALL: [&Family; 11] = [
+    &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
     &embed::FAMILY,

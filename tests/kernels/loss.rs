@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use setrank::device::abi::SetLosses;
 use setrank::device::check::Deviation;
-use setrank::device::{Arena, Buffer, Gpu, Limits};
+use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Uploads};
 use setrank::ops::loss::check::{Answer, Problem};
 use setrank::ops::loss::{DeviceLabels, Loss, set_losses};
 use setrank_emulator::driver::{self, Configuration};
@@ -251,10 +251,9 @@ fn what_does_not_fit_is_refused() {
         let [mine, theirs] = arenas.each_mut();
         let gpu = &gpus[0];
         let (labels, offsets) = ([1.0, 0.0, -1.0, 0.0, 2.0], [0, 3, 3, 5]);
-        let mut exact = gpu.arena("labels", DeviceLabels::bytes(5, 3)).unwrap();
-        let labels = DeviceLabels::new(gpu, &mut exact, &labels, &offsets).unwrap();
+        let labels = on_device(gpu, &labels, &offsets).unwrap();
         assert_eq!((labels.plan().sets, labels.plan().longest), (3, 3));
-        assert!(DeviceLabels::new(gpu, mine, &[0.0], &[0, 2]).is_err());
+        assert!(on_device(gpu, &[0.0], &[0, 2]).is_err());
         let mut take = |len| zeros(gpu, mine, len);
         let (scores, mut losses, mut d_scores, mut short) = (take(5), take(3), take(5), take(2));
         let others = zeros(&gpus[1], theirs, 5);
@@ -275,14 +274,20 @@ fn what_does_not_fit_is_refused() {
             assert!(error.contains(says), "{error}");
         }
         let long = vec![0.0; 60_000];
-        let mut arena = gpu.arena("labels", DeviceLabels::bytes(60_000, 1)).unwrap();
-        let long = DeviceLabels::new(gpu, &mut arena, &long, &[0, 60_000]).unwrap();
+        let long = on_device(gpu, &long, &[0, 60_000]).unwrap();
         let error = set_losses(gpu, &mut losses, &mut d_scores, &scores, &long, Loss::LambdaLoss, 1.0);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("documents, not 60000"), "{error}");
         gpu.synchronize().unwrap();
     })
     .unwrap();
+}
+
+/// Labels and sets in a package that is just large enough.
+fn on_device(gpu: &Gpu, labels: &[f32], offsets: &[usize]) -> Result<DeviceLabels, DeviceError> {
+    let bytes = DeviceLabels::bytes(labels.len(), offsets.len() - 1);
+    let room = gpu.arena("labels", bytes)?.take(bytes)?;
+    Uploads::default().send(gpu, room, |package| DeviceLabels::new(package, labels, offsets))
 }
 
 fn zeros(gpu: &Gpu, arena: &mut Arena, len: usize) -> Buffer<f32> {
@@ -298,7 +303,7 @@ fn no_documents() {
         let gpu = Gpu::new(0).unwrap();
         let mut arena = gpu.arena("a loss", 1 << 12).unwrap();
         for sets in [0, 2] {
-            let labels = DeviceLabels::new(&gpu, &mut arena, &[], &vec![0; sets + 1]).unwrap();
+            let labels = on_device(&gpu, &[], &vec![0; sets + 1]).unwrap();
             let (scores, mut d_scores) = (arena.take(0).unwrap(), arena.take(0).unwrap());
             let mut losses = arena.take(sets).unwrap();
             gpu.upload(&mut losses, &vec![3.0; sets]).unwrap();

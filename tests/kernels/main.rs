@@ -11,6 +11,8 @@ mod cubin;
 mod device;
 mod embed;
 mod family;
+mod feeding;
+mod gather;
 mod host;
 mod ladder;
 mod layer_norm;

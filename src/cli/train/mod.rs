@@ -377,6 +377,9 @@ pub fn train(
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
     compute::choose(config.device, &of_model)?;
+    if let Some(feeding) = trainer.feeding() {
+        tell!("{feeding}");
+    }
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
     let stop = trainer.run(folder, &mut reporter, interrupt::cooperate())?;
     reporter.finish()?;

@@ -47,22 +47,24 @@ impl WithinSet {
         }
     }
 
-    /// Fills the last columns of `rows` `[n, width]`, one set, from the first `num_features`.
-    pub(super) fn fill(self, rows: &mut [f32], width: usize, num_features: usize) {
+    /// Fills the last columns of `rows` `[n, width]`, one set, from the first `num_features`. The documents are summed in
+    /// the order that `order` `[n]` lists them in: where it lists them in one order of their own, however the rows are
+    /// shuffled, each document's values are the same bits.
+    pub(super) fn fill(self, rows: &mut [f32], width: usize, num_features: usize, order: &[usize]) {
         let first = width - self.num_columns(num_features);
         let mut column = vec![0.0; rows.len() / width];
-        let mut order = Vec::new();
+        let mut ranking = Vec::new();
         for (number, comparison) in self.comparisons().iter().enumerate() {
             for feature in 0..num_features {
-                for (value, row) in column.iter_mut().zip(rows.chunks_exact(width)) {
-                    *value = row[feature];
+                for (value, &document) in column.iter_mut().zip(order) {
+                    *value = rows[document * width + feature];
                 }
                 match comparison {
                     Comparison::ZScore => z_scores(&mut column),
-                    Comparison::Rank => mid_ranks(&mut column, &mut order),
+                    Comparison::Rank => mid_ranks(&mut column, &mut ranking),
                 }
-                for (value, row) in column.iter().zip(rows.chunks_exact_mut(width)) {
-                    row[first + number * num_features + feature] = *value;
+                for (value, &document) in column.iter().zip(order) {
+                    rows[document * width + first + number * num_features + feature] = *value;
                 }
             }
         }
@@ -103,21 +105,27 @@ mod tests {
 
     const KINDS: [WithinSet; 2] = [WithinSet::ZScore, WithinSet::Rank];
 
+    /// In the order in which the rows stand.
+    fn fill(kind: WithinSet, rows: &mut [f32], width: usize, num_features: usize) {
+        let order: Vec<usize> = (0..rows.len() / width).collect();
+        kind.fill(rows, width, num_features, &order);
+    }
+
     #[test]
     fn known_values() {
         // One feature, an indicator between, its column within the set.
         let rows = |values: [f32; 4]| values.map(|v| [v, 1.0, 9.0]).concat();
         let last = |rows: &[f32]| rows.chunks(3).map(|row| row[2]).collect::<Vec<_>>();
         let mut set = rows([3.0, 1.0, 1.0, 3.0]);
-        WithinSet::ZScore.fill(&mut set, 3, 1);
+        fill(WithinSet::ZScore, &mut set, 3, 1);
         assert_eq!(last(&set), [1.0, -1.0, -1.0, 1.0]);
         assert_eq!(set[..2], [3.0, 1.0]);
         let mut set = rows([7.0, -2.0, -2.0, 0.0]);
-        WithinSet::Rank.fill(&mut set, 3, 1);
+        fill(WithinSet::Rank, &mut set, 3, 1);
         assert_eq!(last(&set), [0.75, -0.5, -0.5, 0.25]);
         for kind in KINDS {
             for mut set in [rows([0.1; 4]), vec![5.0, 0.0, 9.0]] {
-                kind.fill(&mut set, 3, 1);
+                fill(kind, &mut set, 3, 1);
                 assert!(last(&set).iter().all(|&v| v == 0.0), "{kind:?}");
             }
         }
@@ -129,11 +137,11 @@ mod tests {
         let (features, n) = ([[3.0, 5.0], [1.0, 9.0], [1.0, 9.0], [4.0, 0.0]], 4);
         let alone = KINDS.map(|kind| {
             let mut rows = features.map(|row| [row[0], row[1], 1.0, 9.0, 9.0]).concat();
-            kind.fill(&mut rows, 5, 2);
+            fill(kind, &mut rows, 5, 2);
             rows
         });
         let mut both = features.map(|row| [row[0], row[1], 1.0, 9.0, 9.0, 9.0, 9.0]).concat();
-        WithinSet::Both.fill(&mut both, 7, 2);
+        fill(WithinSet::Both, &mut both, 7, 2);
         for document in 0..n {
             assert_eq!(both[7 * document..][..5], alone[0][5 * document..][..5]);
             assert_eq!(both[7 * document + 5..][..2], alone[1][5 * document + 3..][..2]);
@@ -149,15 +157,25 @@ mod tests {
             let mut order: Vec<usize> = (0..values.len()).collect();
             crate::rng::Rng::new(seed, crate::rng::Stream::Synth, 0).shuffle(&mut order);
             for kind in KINDS {
-                let fill = |values: Vec<f32>| {
+                let column = |values: Vec<f32>| {
                     let mut rows: Vec<f32> = values.into_iter().flat_map(|v| [v, 0.0]).collect();
-                    kind.fill(&mut rows, 2, 1);
+                    fill(kind, &mut rows, 2, 1);
                     rows.chunks(2).map(|row| row[1]).collect::<Vec<_>>()
                 };
-                let plain = fill(values.clone());
-                let permuted = fill(order.iter().map(|&i| values[i]).collect());
+                let plain = column(values.clone());
+                let permuted = column(order.iter().map(|&i| values[i]).collect());
                 for (permuted, &i) in permuted.into_iter().zip(&order) {
                     prop_assert!((permuted - plain[i]).abs() < 1e-6);
+                }
+                // Shuffled rows that are summed in the same order have the same bits.
+                let scaled: Vec<f32> = values.iter().map(|v| 0.1 * v).collect();
+                let plain_bits = column(scaled.clone());
+                let mut shuffled: Vec<f32> = order.iter().flat_map(|&i| [scaled[i], 0.0]).collect();
+                let mut back = vec![0; order.len()];
+                order.iter().enumerate().for_each(|(place, &document)| back[document] = place);
+                kind.fill(&mut shuffled, 2, 1, &back);
+                for (row, &i) in shuffled.chunks(2).zip(&order) {
+                    prop_assert_eq!(row[1].to_bits(), plain_bits[i].to_bits());
                 }
                 // Larger values, larger columns; ties equal.
                 for i in 0..values.len() {

@@ -3,18 +3,24 @@
 use half::bf16;
 use rayon::prelude::*;
 
+use super::resident::Resident;
 use super::sizes::{self, Extent};
 use crate::config::{Encoder, ModelConfig};
 use crate::data::batch::Batch;
-use crate::device::{Arena, Buffer, DeviceError, Gpu};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Limits, Package, Uploads};
+use crate::model::setrank::Keep;
 use crate::ops::attention::{AttentionPlan, DeviceAttention, Heads, Roles};
 use crate::ops::embed::DeviceOrdinals;
+use crate::ops::gather::{RowNumbers, gather_rows};
+use crate::ops::loss::DeviceLabels;
 
 /// A batch on a GPU.
 #[derive(Debug)]
 pub struct DeviceBatch {
     /// Its size.
     pub extent: Extent,
+    /// Labels, of batches that are learned from.
+    pub labels: Option<DeviceLabels>,
     /// Features `[N, F]` in bf16, F filled up with zeros to a multiple of 64.
     pub(super) features: Buffer<bf16>,
     pub(super) attentions: Attentions,
@@ -29,57 +35,148 @@ pub(super) enum Attentions {
     Imsab { induce: DeviceAttention, attend: DeviceAttention },
 }
 
+/// Where a batch's features come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The batch has them: they are rounded into pinned memory and copied with the rest.
+    Batch,
+    /// They are on the GPU with those of all other batches: [`Resident`].
+    Resident,
+}
+
+/// What a package has of a batch's features.
+enum Packed {
+    Rows(Buffer<bf16>),
+    Numbers(RowNumbers),
+}
+
 impl DeviceBatch {
-    /// Queues the copies of a batch for the model of `config`.
+    /// Queues the copy of a batch for the model of `config`, all of it at once; with labels where `keep` says that backward
+    /// follows. Features come from `resident` where there is one, of the data that the batch is of.
+    ///
+    /// # Errors
+    ///
+    /// A batch that is not of such a model, too small an arena, and what the driver refuses.
     pub fn new(
         gpu: &Gpu,
         arena: &mut Arena,
+        uploads: &mut Uploads,
         config: &ModelConfig,
         batch: &Batch,
+        keep: Keep,
+        resident: Option<&Resident>,
     ) -> Result<Self, DeviceError> {
         let extent = Extent::of(batch);
+        let source = resident.map_or(Source::Batch, |_| Source::Resident);
+        let room = arena.take(package_bytes(config, extent, keep, source))?;
+        let (attentions, ordinals, labels, packed) = uploads.send(gpu, room, |package| {
+            let attentions = Attentions::new(package, config, &batch.offsets, gpu.limits())?;
+            let ordinals = config.ordinal.map(|ordinal| ordinal.n_max);
+            let ordinals =
+                ordinals.map(|n_max| DeviceOrdinals::new(package, &batch.ordinals, n_max)).transpose()?;
+            let labels = match keep {
+                Keep::ForBackward => Some(DeviceLabels::new(package, &batch.labels, &batch.offsets)?),
+                Keep::Nothing => None,
+            };
+            let packed = match resident {
+                Some(resident) => Packed::Numbers(resident.numbers(package, &batch.rows)?),
+                None => Packed::Rows(put_features(package, config, batch)?),
+            };
+            Ok((attentions, ordinals, labels, packed))
+        })?;
+        let features = match (packed, resident) {
+            (Packed::Numbers(numbers), Some(resident)) => {
+                let width = sizes::input_width(config);
+                let mut features = arena.take(extent.documents * width)?;
+                gather_rows(gpu, &mut features, resident.rows(), &numbers, width)?;
+                features
+            }
+            (Packed::Rows(rows), _) => rows,
+            (Packed::Numbers(_), None) => {
+                return Err(DeviceError::Shapes("numbers of rows of no features".into()));
+            }
+        };
+        Ok(DeviceBatch { extent, labels, features, attentions, ordinals })
+    }
+
+    /// Bytes that [`new`](Self::new) takes, at most.
+    pub fn bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source) -> usize {
+        let gathered = match source {
+            Source::Batch => 0,
+            Source::Resident => feature_bytes(config, extent.documents),
+        };
+        package_bytes(config, extent, keep, source) + gathered
+    }
+}
+
+impl Attentions {
+    fn new(
+        package: &mut Package<'_>,
+        config: &ModelConfig,
+        offsets: &[usize],
+        limits: &Limits,
+    ) -> Result<Self, DeviceError> {
         let heads = Heads { count: config.num_heads, width: config.head_size() };
         let points = config.num_inducing;
-        let mut attention = |roles| DeviceAttention::new(gpu, arena, roles, &batch.offsets, heads);
-        let attentions = match config.encoder {
+        let mut attention = |roles| DeviceAttention::new(package, limits, roles, offsets, heads);
+        Ok(match config.encoder {
             Encoder::Msab => Attentions::Msab { within: attention(Roles::Documents)? },
             Encoder::Imsab => Attentions::Imsab {
                 induce: attention(Roles::Induce { points })?,
                 attend: attention(Roles::Attend { points })?,
             },
-        };
-        let ordinals = config
-            .ordinal
-            .map(|ordinal| DeviceOrdinals::new(gpu, arena, &batch.ordinals, ordinal.n_max))
-            .transpose()?;
-        let rows = rounded_rows(&batch.features, config.input_size(), sizes::input_width(config));
-        let mut features = arena.take(rows.len())?;
-        gpu.upload(&mut features, &rows)?;
-        Ok(DeviceBatch { extent, features, attentions, ordinals })
-    }
-
-    /// Bytes that [`new`](Self::new) takes, at most.
-    pub fn bytes(config: &ModelConfig, extent: Extent) -> usize {
-        let Extent { documents, sets } = extent;
-        let attention = |roles| AttentionPlan::bytes_bound(sets, documents, roles);
-        let points = config.num_inducing;
-        let attentions = match config.encoder {
-            Encoder::Msab => attention(Roles::Documents),
-            Encoder::Imsab => attention(Roles::Induce { points }) + attention(Roles::Attend { points }),
-        };
-        let ordinals = config
-            .ordinal
-            .map_or(0, |ordinal| DeviceOrdinals::bytes(documents, ordinal.rankings, ordinal.n_max));
-        let features = documents * sizes::input_width(config) * size_of::<bf16>();
-        attentions + ordinals + Arena::bytes_for([features])
+        })
     }
 }
 
-/// Rows of `width` values, rounded and filled up with zeros to `stride`.
-fn rounded_rows(values: &[f32], width: usize, stride: usize) -> Vec<bf16> {
-    let mut rows = vec![bf16::ZERO; values.len() / width * stride];
-    rows.par_chunks_exact_mut(stride).zip(values.par_chunks_exact(width)).for_each(|(to, from)| {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from));
-    });
-    rows
+/// Bytes of a package, at most.
+fn package_bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source) -> usize {
+    let Extent { documents, sets } = extent;
+    let attention = |roles| AttentionPlan::bytes_bound(sets, documents, roles);
+    let points = config.num_inducing;
+    let attentions = match config.encoder {
+        Encoder::Msab => attention(Roles::Documents),
+        Encoder::Imsab => attention(Roles::Induce { points }) + attention(Roles::Attend { points }),
+    };
+    let ordinals =
+        config.ordinal.map_or(0, |ordinal| DeviceOrdinals::bytes(documents, ordinal.rankings, ordinal.n_max));
+    let labels = match keep {
+        Keep::ForBackward => DeviceLabels::bytes(documents, sets),
+        Keep::Nothing => 0,
+    };
+    let features = match source {
+        Source::Batch => feature_bytes(config, documents),
+        Source::Resident => RowNumbers::bytes(documents),
+    };
+    attentions + ordinals + labels + features
+}
+
+/// Bytes of the features of so many documents.
+pub(super) fn feature_bytes(config: &ModelConfig, documents: usize) -> usize {
+    Arena::bytes_for([documents.saturating_mul(sizes::input_width(config) * size_of::<bf16>())])
+}
+
+/// Puts the features of a batch `[N, F]` into `package`, rounded and filled up with zeros.
+pub(super) fn put_features(
+    package: &mut Package<'_>,
+    config: &ModelConfig,
+    batch: &Batch,
+) -> Result<Buffer<bf16>, DeviceError> {
+    let (width, stride) = (config.input_size(), sizes::input_width(config));
+    let documents = Extent::of(batch).documents;
+    if batch.features.len() != documents * width {
+        return Err(DeviceError::Shapes(format!(
+            "a batch of {documents} documents has {} features, not {width} of each",
+            batch.features.len()
+        )));
+    }
+    package.put_with(documents * stride, |rows| {
+        rows.par_chunks_exact_mut(stride).zip(batch.features.par_chunks_exact(width)).for_each(
+            |(to, from)| {
+                let (values, rest) = to.split_at_mut(width);
+                values.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from));
+                rest.fill(bf16::ZERO);
+            },
+        );
+    })
 }

@@ -5,6 +5,7 @@
 //! | [`limits`] | which models the kernels compute |
 //! | [`parameters`] | the table of parameters as kernels read it |
 //! | [`batch`] | what the model reads of a batch |
+//! | [`resident`] | features of a data set that stay on the GPU |
 //! | [`activations`] | the buffers of a pass |
 //! | [`sizes`] | how many bytes they take, as a formula |
 //! | `room` | memory for one batch after the other |
@@ -21,15 +22,17 @@ pub mod limits;
 mod mab;
 mod network;
 pub mod parameters;
+pub mod resident;
 mod room;
 pub mod scorer;
 mod setrank;
 pub mod sizes;
 
 pub use activations::{Activations, Scratch};
-pub use batch::DeviceBatch;
+pub use batch::{DeviceBatch, Source};
 pub use parameters::{Layouts, Parameters};
+pub use resident::Resident;
 pub use room::Room;
-pub use scorer::GpuScorer;
+pub use scorer::{GpuScorer, Scoring};
 pub use setrank::GpuSetRank;
 pub use sizes::Extent;

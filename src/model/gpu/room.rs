@@ -12,15 +12,17 @@ pub struct Room {
 
 impl Room {
     /// An arena of at least `bytes` bytes for a batch of `extent`. What the last batch had in it is to be dropped by now.
+    /// Waits for all work where no batch before was as large.
     ///
     /// # Errors
     ///
     /// Too little memory: how many documents would do.
     pub fn arena(&mut self, gpu: &Gpu, bytes: usize, extent: Extent) -> Result<&mut Arena, DeviceError> {
-        if bytes > self.bytes {
-            // Given back first: both would not fit.
+        if bytes > self.bytes && self.arena.is_some() {
+            // Given back first: both would not fit. It is free when the stream has got there.
             self.arena = None;
             self.bytes = 0;
+            gpu.synchronize()?;
         }
         let arena = match self.arena.take() {
             Some(mut arena) => {

@@ -1,5 +1,7 @@
 //! Scores by a GPU.
 
+use std::collections::VecDeque;
+
 use super::activations::Activations;
 use super::batch::DeviceBatch;
 use super::parameters::Parameters;
@@ -9,7 +11,7 @@ use super::sizes::{self, Extent};
 use crate::Result;
 use crate::config::ModelConfig;
 use crate::data::batch::Batch;
-use crate::device::{DeviceError, Gpu};
+use crate::device::{DeviceError, Downloads, Gpu, Queued, Uploads};
 use crate::model::scorer::Scorer;
 use crate::model::setrank::Keep;
 use crate::ops::optimizer::round_parameters;
@@ -18,10 +20,11 @@ use crate::ops::optimizer::round_parameters;
 #[derive(Debug)]
 pub struct GpuScorer {
     // Dropped before the GPU that it is of.
+    scoring: Scoring,
     room: Room,
+    uploads: Uploads,
     params: Parameters,
     model: GpuSetRank,
-    scores: Vec<f32>,
     gpu: Gpu,
 }
 
@@ -34,31 +37,61 @@ impl GpuScorer {
         let mut params = Parameters::new(&mut arena, layout)?;
         gpu.upload(&mut params.values, &model.layouts().to_device(parameters))?;
         round_parameters(&gpu, &mut params.rounded, &params.values)?;
-        Ok(GpuScorer { room: Room::default(), params, model, scores: Vec::new(), gpu })
+        let (scoring, room, uploads) = Default::default();
+        Ok(GpuScorer { scoring, room, uploads, params, model, gpu })
     }
 }
 
 impl Scorer for GpuScorer {
-    fn score(&mut self, batch: &Batch) -> Result<&[f32]> {
-        self.scores = score(&self.gpu, &mut self.room, &self.model, &self.params, batch)?;
-        Ok(&self.scores)
+    fn runs_ahead(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Result<()> {
+        let GpuScorer { scoring, room, uploads, params, model, gpu } = self;
+        Ok(scoring.begin(gpu, room, uploads, model, params, batch)?)
+    }
+
+    fn finish(&mut self) -> Result<&[f32]> {
+        Ok(self.scoring.finish(&self.gpu)?)
     }
 }
 
-/// Scores `[N]` of a batch.
-pub fn score(
-    gpu: &Gpu,
-    room: &mut Room,
-    model: &GpuSetRank,
-    params: &Parameters,
-    batch: &Batch,
-) -> Result<Vec<f32>, DeviceError> {
-    let config = model.config();
-    let extent = Extent::of(batch);
-    let bytes = sizes::activations(config, extent, Keep::Nothing) + DeviceBatch::bytes(config, extent);
-    let arena = room.arena(gpu, bytes, extent)?;
-    let batch = DeviceBatch::new(gpu, arena, config, batch)?;
-    let mut activations = Activations::new(arena, config, extent, Keep::Nothing)?;
-    model.forward(gpu, &mut activations, params, &batch, None)?;
-    gpu.download(&activations.scores)
+/// Batches that are being scored.
+#[derive(Debug, Default)]
+pub struct Scoring {
+    begun: VecDeque<Queued<f32>>,
+    downloads: Downloads<f32>,
+    scores: Vec<f32>,
+}
+
+impl Scoring {
+    /// Queues the scores of a batch.
+    pub fn begin(
+        &mut self,
+        gpu: &Gpu,
+        room: &mut Room,
+        uploads: &mut Uploads,
+        model: &GpuSetRank,
+        params: &Parameters,
+        batch: &Batch,
+    ) -> Result<(), DeviceError> {
+        let config = model.config();
+        let (extent, keep) = (Extent::of(batch), Keep::Nothing);
+        let arena = room.arena(gpu, sizes::scoring(config, extent), extent)?;
+        let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, None)?;
+        let mut activations = Activations::new(arena, config, extent, keep)?;
+        model.forward(gpu, &mut activations, params, &batch, None)?;
+        self.begun.push_back(self.downloads.queue(gpu, &activations.scores)?);
+        Ok(())
+    }
+
+    /// The scores `[N]` of the oldest batch that was begun, once they are there; none where none was.
+    pub fn finish(&mut self, gpu: &Gpu) -> Result<&[f32], DeviceError> {
+        self.scores = match self.begun.pop_front() {
+            Some(queued) => self.downloads.wait(gpu, queued)?,
+            None => Vec::new(),
+        };
+        Ok(&self.scores)
+    }
 }

@@ -10,8 +10,9 @@
 
 use half::bf16;
 
+use super::batch::{DeviceBatch, Source};
 use crate::config::{Encoder, Input, ModelConfig, OrdinalAt};
-use crate::data::batch::Batch;
+pub use crate::data::batch::Extent;
 use crate::device::{Arena, Limits};
 use crate::model::setrank::Keep;
 use crate::ops::layer_norm::NormShape;
@@ -19,21 +20,7 @@ use crate::ops::linear::LinearShape;
 use crate::ops::rbf::RbfShape;
 use crate::ops::score::score_scratch_len;
 
-/// How large a batch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// N
-    pub documents: usize,
-    /// B
-    pub sets: usize,
-}
-
 impl Extent {
-    /// That of a batch.
-    pub fn of(batch: &Batch) -> Self {
-        Extent { documents: batch.rows.len(), sets: batch.queries.len() }
-    }
-
     /// Inducing rows of all sets, B·M.
     pub fn points(self, config: &ModelConfig) -> usize {
         self.sets * config.num_inducing
@@ -91,6 +78,23 @@ pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
         Keep::Nothing => (config.num_blocks.min(1), 2),
         Keep::ForBackward => (config.num_blocks, config.num_blocks + 1),
     }
+}
+
+/// Bytes of a step on a batch, the batch itself included; what stays from step to step is not. `features` is where its
+/// features come from.
+pub fn step(config: &ModelConfig, extent: Extent, limits: &Limits, features: Source) -> usize {
+    let Extent { documents, sets } = extent;
+    let [d_scores, losses] = [documents, sets].map(|len| len * size_of::<f32>());
+    DeviceBatch::bytes(config, extent, Keep::ForBackward, features)
+        + activations(config, extent, Keep::ForBackward)
+        + scratch(config, extent, limits)
+        + Arena::bytes_for([d_scores, losses])
+}
+
+/// Bytes of scoring a batch, the batch itself included.
+pub fn scoring(config: &ModelConfig, extent: Extent) -> usize {
+    DeviceBatch::bytes(config, extent, Keep::Nothing, Source::Batch)
+        + activations(config, extent, Keep::Nothing)
 }
 
 /// Bytes of [`Activations`](super::Activations).

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{AttentionPlan, Heads, QkvGradients, Roles};
 use crate::device::abi::{AttentionBackward, AttentionForward, AttentionTile};
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, Parameter};
 use crate::ops::dropout::Dropout;
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
@@ -38,19 +38,17 @@ pub struct DeviceAttention {
 }
 
 impl DeviceAttention {
-    /// Plans attention over the sets that `offsets` `[B + 1]` delimit, and queues the copy of the plan.
+    /// Plans attention over the sets that `offsets` `[B + 1]` delimit, and puts the plan into `package`.
     pub fn new(
-        gpu: &Gpu,
-        arena: &mut Arena,
+        package: &mut Package<'_>,
+        limits: &Limits,
         roles: Roles,
         offsets: &[usize],
         heads: Heads,
     ) -> Result<Self, DeviceError> {
-        let plan = AttentionPlan::new(roles, offsets, heads, gpu.limits())?;
-        let mut query_tiles = arena.take(plan.query_tiles.len())?;
-        gpu.upload(&mut query_tiles, &plan.query_tiles)?;
-        let mut key_tiles = arena.take(plan.key_tiles.len())?;
-        gpu.upload(&mut key_tiles, &plan.key_tiles)?;
+        let plan = AttentionPlan::new(roles, offsets, heads, limits)?;
+        let query_tiles = package.put(&plan.query_tiles)?;
+        let key_tiles = package.put(&plan.key_tiles)?;
         Ok(DeviceAttention { plan, query_tiles, key_tiles })
     }
 

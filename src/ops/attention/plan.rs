@@ -53,7 +53,7 @@ impl AttentionPlan {
         Ok(plan)
     }
 
-    /// The most bytes of an arena that a plan of so many sets with so many documents in all takes.
+    /// The most bytes of a package that a plan of so many sets with so many documents in all takes.
     pub fn bytes_bound(sets: usize, documents: usize, roles: Roles) -> usize {
         // Each set with documents has a tile that may be almost empty.
         let of_documents = |tile: usize| documents / tile + sets.min(documents);

@@ -5,8 +5,8 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
-use crate::device::{DeviceError, Gpu};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::linear::check::{orders, wide};
 use crate::rng::{Rng, Stream};
 
@@ -136,9 +136,9 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f64>, DeviceError> {
         let EmbedShape { documents, rankings, n_max } = self.shape;
-        let mut arena =
-            gpu.arena("the check of a kernel", DeviceOrdinals::bytes(documents, rankings, n_max))?;
-        let ordinals = DeviceOrdinals::new(gpu, &mut arena, &self.ordinals, n_max)?;
+        let package = taken(gpu, DeviceOrdinals::bytes(documents, rankings, n_max))?;
+        let ordinals = Uploads::default()
+            .send(gpu, package, |package| DeviceOrdinals::new(package, &self.ordinals, n_max))?;
         let (mut rows, mut tables) = (uploaded(gpu, &self.rows)?, uploaded(gpu, &self.tables)?);
         match self.pass {
             Pass::Forward { in_place: true } => {

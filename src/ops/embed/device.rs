@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{ByTableRow, EmbedPlan, EmbedShape};
 use crate::device::abi::{EmbedBackward, EmbedForward};
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter};
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for EmbedForward {}
@@ -37,34 +37,24 @@ pub struct DeviceOrdinals {
 }
 
 impl DeviceOrdinals {
-    /// Queues the copy of `ordinals` `[R][N]`, each a row of a table of `n_max`, or negative where the ranking lacks the
-    /// document.
+    /// Puts `ordinals` `[R][N]`, each a row of a table of `n_max`, or negative where the ranking lacks the document, into
+    /// `package`.
     ///
     /// # Errors
     ///
-    /// An ordinal beyond the table, rankings of different lengths, too small an arena, and what the driver refuses.
-    pub fn new(
-        gpu: &Gpu,
-        arena: &mut Arena,
-        ordinals: &[Vec<i32>],
-        n_max: usize,
-    ) -> Result<Self, DeviceError> {
+    /// An ordinal beyond the table, rankings of different lengths, and too small a package.
+    pub fn new(package: &mut Package<'_>, ordinals: &[Vec<i32>], n_max: usize) -> Result<Self, DeviceError> {
         let sorted = ByTableRow::new(ordinals, n_max)?;
         let documents = ordinals.first().map_or(0, Vec::len);
-        let mut take = |values: &[i32]| {
-            let mut buffer = arena.take(values.len())?;
-            gpu.upload(&mut buffer, values)?;
-            Ok::<_, DeviceError>(buffer)
-        };
         Ok(DeviceOrdinals {
             shape: EmbedShape { documents, rankings: ordinals.len(), n_max },
-            ordinals: take(&ordinals.concat())?,
-            starts: take(&sorted.starts)?,
-            documents: take(&sorted.documents)?,
+            ordinals: package.put(&ordinals.concat())?,
+            starts: package.put(&sorted.starts)?,
+            documents: package.put(&sorted.documents)?,
         })
     }
 
-    /// Bytes that it takes of an arena at most.
+    /// Bytes that it takes of a package at most.
     pub fn bytes(documents: usize, rankings: usize, n_max: usize) -> usize {
         let by_document = rankings * documents;
         Arena::bytes_for([by_document, rankings * n_max + 1, by_document].map(|len| len * size_of::<i32>()))

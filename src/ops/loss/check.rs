@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
+use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::linear::check::orders;
 use crate::rng::{Rng, Stream};
 
@@ -143,8 +143,9 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let (documents, sets) = (self.labels.len(), self.offsets.len() - 1);
-        let mut arena = gpu.arena("the check of a loss", DeviceLabels::bytes(documents, sets))?;
-        let labels = DeviceLabels::new(gpu, &mut arena, &self.labels, &self.offsets)?;
+        let package = taken(gpu, DeviceLabels::bytes(documents, sets))?;
+        let labels = Uploads::default()
+            .send(gpu, package, |package| DeviceLabels::new(package, &self.labels, &self.offsets))?;
         let scores = uploaded(gpu, &self.scores)?;
         let (mut losses, mut d_scores) = (taken(gpu, sets)?, taken(gpu, documents)?);
         set_losses(gpu, &mut losses, &mut d_scores, &scores, &labels, self.loss, self.scale)?;

@@ -2,7 +2,7 @@
 
 use super::{Loss, SetLossesPlan};
 use crate::device::abi::SetLosses;
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter};
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for SetLosses {}
@@ -24,20 +24,19 @@ pub struct DeviceLabels {
 }
 
 impl DeviceLabels {
-    /// Queues the copies of labels `[N]`, below 0 for documents that are not judged, and of offsets `[B + 1]`, which
-    /// delimit the sets.
-    pub fn new(gpu: &Gpu, arena: &mut Arena, labels: &[f32], offsets: &[usize]) -> Result<Self, DeviceError> {
+    /// Puts labels `[N]`, below 0 for documents that are not judged, and offsets `[B + 1]`, which delimit the sets, into
+    /// `package`.
+    pub fn new(package: &mut Package<'_>, labels: &[f32], offsets: &[usize]) -> Result<Self, DeviceError> {
         let plan = SetLossesPlan::new(labels.len(), offsets)?;
-        let mut to =
-            DeviceLabels { plan, labels: arena.take(labels.len())?, offsets: arena.take(offsets.len())? };
-        gpu.upload(&mut to.labels, labels)?;
+        let labels = package.put(labels)?;
         // The plan has few enough documents.
-        let offsets: Vec<i32> = offsets.iter().map(|&offset| offset as i32).collect();
-        gpu.upload(&mut to.offsets, &offsets)?;
-        Ok(to)
+        let offsets = package.put_with(offsets.len(), |to| {
+            to.iter_mut().zip(offsets).for_each(|(to, &offset)| *to = offset as i32);
+        })?;
+        Ok(DeviceLabels { plan, labels, offsets })
     }
 
-    /// Bytes of an arena that the labels of so many documents and sets take, or of fewer.
+    /// Bytes of a package that the labels of so many documents and sets take, or of fewer.
     pub fn bytes(documents: usize, sets: usize) -> usize {
         Arena::bytes_for([4 * documents, 4 * (sets + 1)])
     }

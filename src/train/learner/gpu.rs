@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 
-use super::{Learner, Objective, Outcome};
+use super::{Feeding, Learner, Objective, Outcome};
 use crate::Result;
-use crate::data::batch::{Batch, Batcher};
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Staging};
-use crate::model::gpu::scorer;
+use crate::data::batch::{Batch, Batcher, Extent};
+use crate::device::{Arena, Buffer, DeviceError, Downloads, Gpu, Queued, Uploads};
 use crate::model::gpu::{
-    Activations, DeviceBatch, Extent, GpuSetRank, Layouts, Parameters, Room, Scratch, sizes,
+    Activations, DeviceBatch, GpuSetRank, Layouts, Parameters, Resident, Room, Scoring, Scratch, Source,
+    sizes,
 };
-use crate::model::scorer::{self as scoring, Scorer};
+use crate::model::scorer::{self, Scorer};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
-use crate::ops::loss::{DeviceLabels, set_losses};
+use crate::ops::loss::set_losses;
 use crate::ops::optimizer::{
     AdamStep, DeviceWeights, adam_step, gradient_norm, gradient_norm_scratch_len, round_parameters,
 };
@@ -25,7 +25,10 @@ pub struct GpuLearner {
     // What is on the GPU is dropped before it.
     pending: VecDeque<Step>,
     current: Step,
-    idle: Vec<Staging<f32>>,
+    downloads: Downloads<f32>,
+    uploads: Uploads,
+    /// Features of the training data, where they stay on the GPU.
+    resident: Option<Resident>,
     room: Room,
     state: DeviceState,
     schedule: GpuSetRank,
@@ -52,13 +55,10 @@ struct DeviceState {
 /// What comes back of a step.
 #[derive(Debug, Default)]
 struct Step {
-    /// For each batch the number of its sets, and their losses at the beginning of pinned memory.
-    losses: Vec<(usize, Staging<f32>)>,
-    norm: Option<Staging<f32>>,
+    /// Losses `[B]` of each batch.
+    losses: Vec<Queued<f32>>,
+    norm: Option<Queued<f32>>,
 }
-
-/// Sets whose losses one piece of pinned memory takes; larger batches have larger ones.
-const LOSSES: usize = 256;
 
 impl DeviceState {
     fn new(gpu: &Gpu, layouts: &Layouts, weights: &Weights) -> Result<Self, DeviceError> {
@@ -109,7 +109,9 @@ impl GpuLearner {
         Ok(GpuLearner {
             pending: VecDeque::new(),
             current: Step::default(),
-            idle: Vec::new(),
+            downloads: Downloads::default(),
+            uploads: Uploads::default(),
+            resident: None,
             room: Room::default(),
             state,
             schedule,
@@ -126,13 +128,21 @@ impl GpuLearner {
         Ok(self.schedule.layouts().to_host(&self.gpu.download(&self.state.gradients)?))
     }
 
-    /// Pinned memory for at least `len` values; for one, exactly.
-    fn staging(&mut self, len: usize) -> Result<Staging<f32>, DeviceError> {
-        let fits = |staging: &Staging<f32>| staging.len() >= len && (len == 1) == (staging.len() == 1);
-        if let Some(at) = self.idle.iter().position(fits) {
-            return Ok(self.idle.swap_remove(at));
+    /// Where the features of batches of `train` come from, given what is free now.
+    fn feeding(
+        &self,
+        train: &Batcher<'_>,
+        largest: Extent,
+        valid: Option<&Batcher<'_>>,
+    ) -> Result<Feeding, DeviceError> {
+        if !train.has_constant_features() {
+            return Ok(Feeding::Disturbed);
         }
-        self.gpu.staging(len)
+        let (config, limits) = (self.schedule.config(), self.gpu.limits());
+        let step = sizes::step(config, largest, limits, Source::Resident);
+        let scoring = valid.map_or(0, |valid| sizes::scoring(config, scorer::largest(valid)));
+        let features = Resident::bytes(config, train);
+        Ok(Feeding::of_constant(features, step.max(scoring), self.gpu.memory()?.0))
     }
 
     fn accumulate_here(
@@ -141,32 +151,25 @@ impl GpuLearner {
         sets_of_step: usize,
         training: TrainingStep,
     ) -> Result<(), DeviceError> {
+        let GpuLearner { gpu, room, uploads, downloads, resident, schedule, state, objective, .. } = self;
+        let (config, limits, keep) = (schedule.config(), gpu.limits(), Keep::ForBackward);
         let extent = Extent::of(batch);
-        let results = extent.sets.next_multiple_of(LOSSES);
-        let mut staging = self.staging(results)?;
-        let results = staging.len();
-        let GpuLearner { gpu, room, schedule, state, objective, .. } = self;
-        let (config, limits) = (schedule.config(), gpu.limits());
-        let (n, value) = (extent.documents, size_of::<f32>());
-        let bytes = DeviceBatch::bytes(config, extent)
-            + DeviceLabels::bytes(n, extent.sets)
-            + sizes::activations(config, extent, Keep::ForBackward)
-            + sizes::scratch(config, extent, limits)
-            + Arena::bytes_for([n * value, results * value]);
-        let arena = room.arena(gpu, bytes, extent)?;
-        let labels = DeviceLabels::new(gpu, arena, &batch.labels, &batch.offsets)?;
-        let batch = DeviceBatch::new(gpu, arena, config, batch)?;
-        let mut activations = Activations::new(arena, config, extent, Keep::ForBackward)?;
+        let source = resident.as_ref().map_or(Source::Batch, |_| Source::Resident);
+        let arena = room.arena(gpu, sizes::step(config, extent, limits, source), extent)?;
+        let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, resident.as_ref())?;
+        let mut activations = Activations::new(arena, config, extent, keep)?;
         let mut scratch = Scratch::new(arena, config, extent, limits)?;
-        let mut d_scores = arena.take(n)?;
-        let losses: Buffer<f32> = arena.take(results)?;
+        let mut d_scores = arena.take(extent.documents)?;
+        let mut losses = arena.take(extent.sets)?;
 
         let (params, training) = (&state.params, Some(training));
         schedule.forward(gpu, &mut activations, params, &batch, training)?;
-        let mut of_sets = losses.part(0..extent.sets)?;
+        let Some(labels) = &batch.labels else {
+            return Err(DeviceError::Shapes("a batch without labels cannot be learned from".into()));
+        };
         let scale = 1.0 / sets_of_step as f32;
-        set_losses(gpu, &mut of_sets, &mut d_scores, &activations.scores, &labels, objective.loss, scale)?;
-        gpu.download_staged(&mut staging, &losses)?;
+        set_losses(gpu, &mut losses, &mut d_scores, &activations.scores, labels, objective.loss, scale)?;
+        self.current.losses.push(downloads.queue(gpu, &losses)?);
         schedule.backward(
             gpu,
             &activations,
@@ -176,14 +179,11 @@ impl GpuLearner {
             &batch,
             &d_scores,
             training,
-        )?;
-        self.current.losses.push((extent.sets, staging));
-        Ok(())
+        )
     }
 
     fn finish_here(&mut self, lr: f64) -> Result<(), DeviceError> {
-        let mut staging = self.staging(1)?;
-        let GpuLearner { gpu, state, objective, .. } = self;
+        let GpuLearner { gpu, state, objective, downloads, .. } = self;
         let DeviceState { params, first, second, average, gradients, norm, norm_scratch } = state;
         gradient_norm(gpu, norm, gradients, norm_scratch)?;
         let step = AdamStep {
@@ -201,8 +201,7 @@ impl GpuLearner {
             average: average.as_mut().map(|average| &mut average.values),
         };
         adam_step(gpu, weights, gradients, norm, &step)?;
-        gpu.download_staged(&mut staging, norm)?;
-        self.current.norm = Some(staging);
+        self.current.norm = Some(downloads.queue(gpu, norm)?);
         self.steps += 1;
         self.pending.push_back(std::mem::take(&mut self.current));
         Ok(())
@@ -216,6 +215,25 @@ impl Learner for GpuLearner {
 
     fn steps(&self) -> u64 {
         self.steps
+    }
+
+    fn prepare(
+        &mut self,
+        train: &Batcher<'_>,
+        largest: Extent,
+        valid: Option<&Batcher<'_>>,
+    ) -> Result<Option<Feeding>> {
+        self.resident = None;
+        let feeding = self.feeding(train, largest, valid)?;
+        if let Feeding::Resident { .. } = feeding {
+            let config = self.schedule.config();
+            self.resident = Some(Resident::new(&self.gpu, &mut self.uploads, config, train)?);
+        }
+        Ok(Some(feeding))
+    }
+
+    fn needs_features(&self) -> bool {
+        self.resident.is_none()
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -234,17 +252,14 @@ impl Learner for GpuLearner {
     fn outcome(&mut self, wait: bool) -> Result<Option<Outcome>> {
         // Whether a step is done is not asked of the driver: to wait for the oldest of a few is as good.
         let Some(step) = wait.then(|| self.pending.pop_front()).flatten() else { return Ok(None) };
+        let GpuLearner { gpu, downloads, .. } = self;
         let mut losses = Vec::new();
-        for (sets, staging) in step.losses {
-            let values = self.gpu.staged(&staging)?;
-            losses.extend(values[..sets].iter().map(|&loss| f64::from(loss)));
-            self.idle.push(staging);
+        for queued in step.losses {
+            losses.extend(downloads.wait(gpu, queued)?.into_iter().map(f64::from));
         }
-        let mut gradient_norm = f64::NAN;
-        if let Some(staging) = step.norm {
-            gradient_norm = f64::from(self.gpu.staged(&staging)?[0]);
-            self.idle.push(staging);
-        }
+        let norm = step.norm.map(|queued| downloads.wait(gpu, queued)).transpose()?;
+        let norm = norm.and_then(|norm| norm.first().copied());
+        let gradient_norm = norm.map_or(f64::NAN, f64::from);
         Ok(Some(Outcome { losses, gradient_norm }))
     }
 
@@ -263,7 +278,7 @@ impl Learner for GpuLearner {
     }
 
     fn score(&mut self, batcher: &Batcher<'_>) -> Result<Vec<f32>> {
-        let GpuLearner { gpu, room, state, schedule, .. } = self;
+        let GpuLearner { gpu, room, uploads, state, schedule, .. } = self;
         let params = match &mut state.average {
             Some(average) => {
                 round_parameters(gpu, &mut average.rounded, &average.values)?;
@@ -271,8 +286,8 @@ impl Learner for GpuLearner {
             }
             None => &state.params,
         };
-        let mut scorer = Borrowed { gpu, room, schedule, params, scores: Vec::new() };
-        scoring::score(&mut scorer, batcher, |_| {})
+        let mut own = Borrowed { gpu, room, uploads, schedule, params, scoring: Scoring::default() };
+        scorer::score(&mut own, batcher, |_| {})
     }
 }
 
@@ -280,14 +295,23 @@ impl Learner for GpuLearner {
 struct Borrowed<'a> {
     gpu: &'a Gpu,
     room: &'a mut Room,
+    uploads: &'a mut Uploads,
     schedule: &'a GpuSetRank,
     params: &'a Parameters,
-    scores: Vec<f32>,
+    scoring: Scoring,
 }
 
 impl Scorer for Borrowed<'_> {
-    fn score(&mut self, batch: &Batch) -> Result<&[f32]> {
-        self.scores = scorer::score(self.gpu, self.room, self.schedule, self.params, batch)?;
-        Ok(&self.scores)
+    fn runs_ahead(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Result<()> {
+        let Borrowed { gpu, room, uploads, schedule, params, scoring } = self;
+        Ok(scoring.begin(gpu, room, uploads, schedule, params, batch)?)
+    }
+
+    fn finish(&mut self) -> Result<&[f32]> {
+        Ok(self.scoring.finish(self.gpu)?)
     }
 }

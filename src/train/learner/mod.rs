@@ -2,11 +2,13 @@
 //! taken on; the benchmark takes the same step again and again.
 
 mod cpu;
+mod feeding;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod losses;
 
 pub use cpu::{CpuLearner, in_pool};
+pub use feeding::Feeding;
 #[cfg(feature = "cuda")]
 pub use gpu::GpuLearner;
 
@@ -14,7 +16,7 @@ use super::config::DeviceChoice;
 use super::optimizer::AdamConfig;
 use super::state::Weights;
 use crate::Result;
-use crate::data::batch::{Batch, Batcher};
+use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Loss;
@@ -51,6 +53,22 @@ pub trait Learner {
 
     /// Steps begun and finished so far, those of the run's earlier parts included.
     fn steps(&self) -> u64;
+
+    /// Makes ready for batches of `train`, none larger than `largest` in documents or sets, and for scores of `valid`; says
+    /// where their features will come from, where that is a question.
+    fn prepare(
+        &mut self,
+        _train: &Batcher<'_>,
+        _largest: Extent,
+        _valid: Option<&Batcher<'_>>,
+    ) -> Result<Option<Feeding>> {
+        Ok(None)
+    }
+
+    /// Whether a batch of the data that was made ready for has to have its features.
+    fn needs_features(&self) -> bool {
+        true
+    }
 
     /// Begins a step: no gradient yet.
     fn begin(&mut self) -> Result<()>;

@@ -1,7 +1,7 @@
 //! What the launcher refuses.
 
 use half::bf16;
-use setrank::device::{Buffer, DeviceError, Gpu};
+use setrank::device::{Buffer, DeviceError, Gpu, Uploads};
 use setrank::ops::attention::{
     AttentionPlan, DeviceAttention, Heads, Qkv, QkvGradients, Roles, attention_backward, attention_forward,
 };
@@ -29,10 +29,19 @@ struct Batch {
     delta: Buffer<f32>,
 }
 
+/// A plan in a package that is as large as the bound says.
+fn on_device(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Result<DeviceAttention, DeviceError> {
+    let (sets, documents) = (offsets.len().saturating_sub(1), offsets.last().copied().unwrap_or(0));
+    let bytes = AttentionPlan::bytes_bound(sets, documents, roles);
+    let room = gpu.arena("a plan", bytes)?.take(bytes)?;
+    Uploads::default()
+        .send(gpu, room, |package| DeviceAttention::new(package, gpu.limits(), roles, offsets, HEADS))
+}
+
 impl Batch {
     fn new(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Self {
         let mut arena = gpu.arena("a batch", 1 << 20).unwrap();
-        let attention = DeviceAttention::new(gpu, &mut arena, roles, offsets, HEADS).unwrap();
+        let attention = on_device(gpu, roles, offsets).unwrap();
         let plan = attention.plan();
         let (queries, keys, outputs) = (plan.query_rows, plan.key_rows, plan.output_rows);
         let hidden = HEADS.hidden();
@@ -185,18 +194,16 @@ fn nothing_is_launched_for_nothing() {
 #[test]
 fn plans_that_cannot_be_are_refused() {
     on_a_gpu(|gpu| {
-        let mut arena = gpu.arena("a batch", 1 << 10).unwrap();
         for (roles, offsets) in
             [(Roles::Documents, &[0, 3, 2][..]), (Roles::Induce { points: 3 }, &[0, 2, 2])]
         {
-            assert!(DeviceAttention::new(gpu, &mut arena, roles, offsets, HEADS).is_err());
+            assert!(on_device(gpu, roles, offsets).is_err());
         }
         // What the bound says is enough, and not by much too much.
         let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
         for roles in [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }] {
             let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles);
-            let mut arena = gpu.arena("a plan", bytes).unwrap();
-            let attention = DeviceAttention::new(gpu, &mut arena, roles, &offsets, HEADS).unwrap();
+            let attention = on_device(gpu, roles, &offsets).unwrap();
             let plan = attention.plan();
             assert!(bytes <= 2 * 32 * (plan.query_tiles.len() + plan.key_tiles.len()), "{roles:?}");
         }

@@ -266,8 +266,9 @@ fn the_plain_model_is_the_model() {
 /// A batch's memory is what the formula says.
 #[test]
 fn sizes_are_as_the_formula_says() {
+    use setrank::data::batch::Extent;
     use setrank::device::Arena;
-    use setrank::model::gpu::{Activations, Extent, Scratch, sizes};
+    use setrank::model::gpu::{Activations, Scratch, sizes};
 
     on_gpu(|gpu| {
         for (config, _) in configurations() {

@@ -3,8 +3,8 @@
 use half::bf16;
 
 use super::{ORDERS, Problem, deviation};
-use crate::device::check::{Checked, Deviation};
-use crate::device::{Arena, DeviceError, Gpu};
+use crate::device::check::{Checked, Deviation, taken};
+use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
@@ -139,11 +139,12 @@ impl Problem {
         ])
     }
 
-    /// The plan, in an arena that is as large as the bound says.
+    /// The plan, in a package that is as large as the bound says.
     pub(super) fn on_device(&self, gpu: &Gpu) -> Result<DeviceAttention, DeviceError> {
         let (sets, documents) = (self.offsets.len() - 1, self.offsets[self.offsets.len() - 1]);
         let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles);
-        let mut arena: Arena = gpu.arena("the plan of attention", bytes)?;
-        DeviceAttention::new(gpu, &mut arena, self.roles, &self.offsets, self.heads)
+        Uploads::default().send(gpu, taken(gpu, bytes)?, |package| {
+            DeviceAttention::new(package, gpu.limits(), self.roles, &self.offsets, self.heads)
+        })
     }
 }

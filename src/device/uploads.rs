@@ -1,0 +1,84 @@
+//! Copies to the device that nobody waits for.
+
+use super::{Arena, Buffer, DeviceError, Element, Gpu, Staging};
+
+/// Two pieces of pinned memory that are used in turn: the host fills one while what was put into the other is copied.
+#[derive(Debug, Default)]
+pub struct Uploads {
+    pinned: [Option<Staging<u8>>; 2],
+    next: usize,
+}
+
+impl Uploads {
+    /// Has `fill` put values into a package, and queues its copy to `to`: one copy, whatever the package holds. Waits only
+    /// until the package before the last is on the device, and where this one is larger than any before.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` fails with, nothing being copied then, and what the driver refuses.
+    pub fn send<R>(
+        &mut self,
+        gpu: &Gpu,
+        to: Buffer<u8>,
+        fill: impl FnOnce(&mut Package<'_>) -> Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        gpu.owns(&to)?;
+        let pinned = match &mut self.pinned[self.next] {
+            Some(pinned) if pinned.len() >= to.len() => pinned,
+            other => {
+                // Given back first. A little more than is needed now, since batches differ.
+                *other = None;
+                other.insert(gpu.staging(to.len() + to.len() / 8 + 1)?)
+            }
+        };
+        let mut package = Package { host: gpu.staged_mut(pinned)?, device: &to, used: 0 };
+        let result = fill(&mut package)?;
+        let used = package.used;
+        gpu.upload_staged(&mut to.part(0..used)?, pinned)?;
+        self.next = 1 - self.next;
+        Ok(result)
+    }
+}
+
+/// Values that go to the device in one copy.
+#[derive(Debug)]
+pub struct Package<'a> {
+    /// At least as many bytes as the device's.
+    host: &'a mut [u8],
+    device: &'a Buffer<u8>,
+    used: usize,
+}
+
+impl Package<'_> {
+    /// Puts values in; where they will be.
+    ///
+    /// # Errors
+    ///
+    /// Too little room: [`Arena::bytes_for`] all that is put in would do.
+    pub fn put<T: Element>(&mut self, values: &[T]) -> Result<Buffer<T>, DeviceError> {
+        self.put_with(values.len(), |to| to.copy_from_slice(values))
+    }
+
+    /// Has `set` write `len` values, all of them; what stands there before is arbitrary.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn put_with<T: Element>(
+        &mut self,
+        len: usize,
+        set: impl FnOnce(&mut [T]),
+    ) -> Result<Buffer<T>, DeviceError> {
+        let total = self.device.len();
+        let (needed, free) = (len.saturating_mul(size_of::<T>()), total - self.used);
+        if needed > free {
+            return Err(DeviceError::ArenaFull { what: "a package".into(), needed, free, total });
+        }
+        let begin = self.used;
+        let buffer = self.device.cut(begin, len)?;
+        let values = bytemuck::try_cast_slice_mut(&mut self.host[begin..begin + needed]);
+        set(values.map_err(|error| DeviceError::Shapes(format!("values of a package: {error}")))?);
+        self.used = (begin + Arena::bytes_for([needed])).min(total);
+        Ok(buffer)
+    }
+}

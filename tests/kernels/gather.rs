@@ -1,0 +1,205 @@
+//! Rows by their numbers.
+
+use std::mem::offset_of;
+
+use half::bf16;
+use setrank::device::abi::GatherRows;
+use setrank::device::check::Deviation;
+use setrank::device::{Buffer, Gpu, Limits, Uploads};
+use setrank::ops::gather::check::{Problem, SIZES};
+use setrank::ops::gather::{GatherPlan, RowNumbers, gather_rows};
+use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::launch::Launch;
+
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::ladder::ladder;
+
+ladder!(FAMILY);
+
+pub const FAMILY: Family =
+    Family { name: "gather", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
+
+impl family::Problem for Problem {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        let plan = GatherPlan::new(self.numbers.len(), self.width).unwrap();
+        let buffers = vec![
+            (offset_of!(GatherRows, from), "from", given(&self.from)),
+            (offset_of!(GatherRows, index), "index", given(&self.numbers)),
+            (offset_of!(GatherRows, to), "to", poisoned::<bf16>(self.numbers.len() * self.width)),
+        ];
+        family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let answer: Vec<f64> = family::result::<bf16>(launch, "to").into_iter().map(bf16::to_f64).collect();
+        vec![("to", self.deviation(&answer))]
+    }
+}
+
+const BUGS: [Bug; 6] = [
+    Bug {
+        what: "rows behind the last",
+        file: "gather.cu",
+        right: "    if (row >= p.rows) return;\n",
+        wrong: "",
+        kernels: "gather_rows",
+        found_by: &["of `index` of"],
+    },
+    Bug {
+        what: "columns behind the last, read",
+        file: "gather.cu",
+        right: "if (column < p.width) held[j] =",
+        wrong: "held[j] =",
+        kernels: "gather_rows",
+        found_by: &["of `from` of"],
+    },
+    Bug {
+        what: "columns behind the last, written",
+        file: "gather.cu",
+        right: "if (column < p.width) ptx::store_global",
+        wrong: "ptx::store_global",
+        kernels: "gather_rows",
+        found_by: &["of `to` of", WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first four steps of columns alone",
+        file: "gather.cu",
+        right: "first += AHEAD * STRIDE",
+        wrong: "first += p.width",
+        kernels: "gather_rows",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows in their own order",
+        file: "gather.cu",
+        right: "source * p.width",
+        wrong: "row * p.width",
+        kernels: "gather_rows",
+        found_by: &["of `from` of", WRONG_RESULTS],
+    },
+    Bug {
+        what: "the next row's number",
+        file: "gather.cu",
+        right: "p.index + row)",
+        wrong: "p.index + row + 1)",
+        kernels: "gather_rows",
+        found_by: &["of `index` of", WRONG_RESULTS],
+    },
+];
+
+const WRONG_LAUNCHES: [WrongLaunch; 3] = [
+    WrongLaunch {
+        what: "a block too few",
+        change: |launch| launch.grid[0] -= 1,
+        kernels: "",
+        found_by: &[WRONG_RESULTS],
+    },
+    WrongLaunch {
+        what: "a matrix that is too short",
+        change: |launch| {
+            let len = launch.buffers[0].bytes.len();
+            launch.buffers[0].bytes.truncate(len - 16);
+        },
+        kernels: "",
+        found_by: &["of `from` of"],
+    },
+    WrongLaunch {
+        what: "more threads than the kernel is for",
+        change: |launch| launch.block[0] += 32,
+        kernels: "",
+        found_by: &["its __launch_bounds__ allow 256"],
+    },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |(rows, of, width): (usize, usize, usize)| {
+        let mut problem = Problem::random(rows, of, width, 2);
+        // The last row is among them.
+        problem.numbers[1] = of as i32 - 1;
+        Case::new(Limits::SM_90, problem)
+    };
+    SIZES.map(case).into()
+}
+
+fn counted() -> Vec<Counted> {
+    let counted = |(rows, of, width): (usize, usize, usize)| Counted {
+        shape: format!("{rows} of {of}x{width}"),
+        problem: Box::new(Problem::random(rows, of, width, 1)),
+        useful_products: 0.0,
+    };
+    [(1280, 2000, 256), (1000, 2000, 704)].into_iter().map(counted).collect()
+}
+
+#[test]
+fn any_width() {
+    let kernels = setrank_emulator::kernels::Kernels::repository();
+    for (rows, width) in [(1, 64), (32, 128), (5, 192), (31, 256), (64, 768), (2, 4096)] {
+        let case = Case::new(Limits::SM_80, Problem::random(rows, 7, width, 2));
+        let mut launch = case.launch();
+        setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+        assert_eq!(case.wrong(&launch), [], "{rows} rows of {width} values");
+    }
+}
+
+/// Whatever a value's bits are, they arrive.
+#[test]
+fn bits_are_copied() {
+    let mut problem = Problem::random(40, 8, 64, 3);
+    for (value, bits) in problem.from.iter_mut().zip((0..=u16::MAX).step_by(127)) {
+        *value = bf16::from_bits(bits);
+    }
+    let mut launch = family::Problem::launch(&problem, &Limits::SM_90);
+    let kernels = setrank_emulator::kernels::Kernels::repository();
+    setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+    let found: Vec<u16> = family::result(&launch, "to");
+    for (row, &number) in found.chunks(64).zip(&problem.numbers) {
+        let from = &problem.from[number as usize * 64..][..64];
+        assert!(row.iter().eq(from.iter().map(|value| value.to_bits()).collect::<Vec<_>>().iter()));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let two = Configuration { devices: 2, ..Configuration::default() };
+    driver::with(&two, |_| {
+        let gpus = [Gpu::new(0).unwrap(), Gpu::new(1).unwrap()];
+        let mut arenas = gpus.each_ref().map(|gpu| gpu.arena("rows", 1 << 14).unwrap());
+        let [mine, theirs] = arenas.each_mut();
+        let gpu = &gpus[0];
+        let mut uploads = Uploads::default();
+        let mut numbers = |gpu: &Gpu, room: Buffer<u8>, rows: &[i32], of| {
+            uploads.send(gpu, room, |package| RowNumbers::new(package, rows, of))
+        };
+        let rows = numbers(gpu, mine.take(256).unwrap(), &[2, 0], 3).unwrap();
+        let none = numbers(gpu, mine.take(256).unwrap(), &[], 3).unwrap();
+        for wrong in [[0, 3], [-1, 0]] {
+            let error = numbers(gpu, mine.take(256).unwrap(), &wrong, 3).unwrap_err().to_string();
+            assert!(error.contains("of a matrix of 3 rows"), "{error}");
+        }
+        let error = numbers(gpu, theirs.take(256).unwrap(), &[0], 3).unwrap_err().to_string();
+        assert!(error.contains("a buffer of another GPU"), "{error}");
+        let mut from: Buffer<bf16> = mine.take(3 * 64).unwrap();
+        let mut to: Buffer<bf16> = mine.take(2 * 64).unwrap();
+        let mut empty: Buffer<bf16> = mine.take(0).unwrap();
+        let other: Buffer<bf16> = theirs.take(3 * 64).unwrap();
+        let values: Vec<bf16> = (0..3 * 64).map(|value| bf16::from_f32((value / 64) as f32)).collect();
+        gpu.upload(&mut from, &values).unwrap();
+        gather_rows(gpu, &mut to, &from, &rows, 64).unwrap();
+        assert_eq!(gpu.download(&to).unwrap(), [&values[128..], &values[..64]].concat());
+        // Nothing is launched.
+        gather_rows(gpu, &mut empty, &from, &none, 64).unwrap();
+        let mut inside = from.part(64..192).unwrap();
+        for (error, says) in [
+            (gather_rows(gpu, &mut to, &from, &rows, 128), "from [any, width] has 192 values, not 384"),
+            (gather_rows(gpu, &mut to, &from, &rows, 32), "a multiple of 64, not 2 of 32"),
+            (gather_rows(gpu, &mut empty, &from, &rows, 64), "to [rows, width] has 0 values, not 128"),
+            (gather_rows(gpu, &mut inside, &from, &rows, 64), "share memory"),
+            (gather_rows(gpu, &mut to, &other, &rows, 64), "a buffer of another GPU"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        gpu.synchronize().unwrap();
+    })
+    .unwrap();
+}
