@@ -330,16 +330,35 @@ __device__ __forceinline__ void mbarrier_arrive_expect(Shared at, uint32_t bytes
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 
+// In the build that looks for hangs a wait knows the place of its call, and does not sleep between its polls.
+#ifdef SETRANK_BOUNDED_WAITS
+#define SETRANK_SITE , const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define SETRANK_POLL "test_wait"
+#else
+#define SETRANK_SITE
+#define SETRANK_POLL "try_wait"
+#endif
+
 // Waits until the phase of this parity is complete.
-__device__ __forceinline__ void mbarrier_wait(Shared at, uint32_t parity) {
+__device__ __forceinline__ void mbarrier_wait(Shared at, uint32_t parity SETRANK_SITE) {
     uint32_t complete;
+#ifdef SETRANK_BOUNDED_WAITS
+    uint32_t polls = 0;
+#endif
     do {
         asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "mbarrier." SETRANK_POLL ".parity.shared::cta.b64 p, [%1], %2;\n"
                      "selp.u32 %0, 1, 0, p;\n}"
                      : "=r"(complete)
                      : "r"(at), "r"(parity)
                      : "memory");
+#ifdef SETRANK_BOUNDED_WAITS
+        if (complete == 0 && ++polls == 1u << 26) {
+            printf("block (%u, %u, %u), warp %u waited in vain at %s:%d\n", blockIdx.x, blockIdx.y, blockIdx.z,
+                   threadIdx.x / 32, file, line);
+            asm volatile("trap;");
+        }
+#endif
     } while (complete == 0);
 }
 

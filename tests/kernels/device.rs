@@ -14,5 +14,9 @@ pub fn on_gpu(run: impl FnOnce(Gpu)) {
         Ok(other) => panic!("{DRIVER} is {other:?}: set it to real or mock, or unset it"),
     }
     let configuration = Configuration { workers: 2, ..Configuration::default() };
-    driver::with(&configuration, |_| run(Gpu::new(0).unwrap())).unwrap();
+    driver::with(&configuration, |driver| {
+        run(Gpu::new(0).unwrap());
+        assert_eq!(driver.counters().live_allocations, 0, "memory was not freed");
+    })
+    .unwrap();
 }

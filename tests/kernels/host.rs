@@ -10,6 +10,8 @@ use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration, Streams};
 
+use crate::device::on_gpu;
+
 const HEADS: Heads = Heads { count: 2, width: 64 };
 
 fn documents(sizes: &[usize]) -> Problem {
@@ -98,8 +100,7 @@ fn memory_runs_out_in_words() {
 
 #[test]
 fn arenas_are_cut_into_buffers() {
-    on(Configuration::default(), |_| {
-        let gpu = Gpu::new(0).unwrap();
+    on_gpu(|gpu| {
         let mut arena = gpu.arena("numbers", Arena::bytes_for([40, 12])).unwrap();
         let mut a = arena.take::<f32>(10).unwrap();
         let mut b = arena.take::<i32>(3).unwrap();
@@ -122,8 +123,7 @@ fn arenas_are_cut_into_buffers() {
 
 #[test]
 fn parts_are_the_same_memory() {
-    on(Configuration::default(), |_| {
-        let gpu = Gpu::new(0).unwrap();
+    on_gpu(|gpu| {
         let mut arena = gpu.arena("numbers", 512).unwrap();
         let mut whole = arena.take::<f32>(16).unwrap();
         let other = arena.take::<f32>(4).unwrap();
@@ -150,8 +150,7 @@ fn parts_are_the_same_memory() {
 
 #[test]
 fn pinned_memory_waits_for_its_copies() {
-    on(Configuration::default(), |_| {
-        let gpu = Gpu::new(0).unwrap();
+    on_gpu(|gpu| {
         let mut arena = gpu.arena("numbers", 256).unwrap();
         let mut buffer = arena.take::<i32>(4).unwrap();
         let mut staging = gpu.staging::<i32>(4).unwrap();

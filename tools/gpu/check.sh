@@ -7,6 +7,9 @@ if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; 
     echo "error: check.sh needs python3, version 3.8 or newer, on PATH" >&2
     exit 2
 fi
+if [ ! -x "$here/setrank-gpu-check" ] && [ -f "$here/programs.tar.gz" ]; then
+    tar -xzf "$here/programs.tar.gz" -C "$here" || { echo "error: cannot unpack $here/programs.tar.gz there" >&2; exit 2; }
+fi
 if [ ! -x "$here/setrank-gpu-check" ]; then
     echo "error: $here has no program setrank-gpu-check: run tools/gpu/pack.sh, and the check.sh in the folder that it names" >&2
     exit 2

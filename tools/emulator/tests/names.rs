@@ -37,6 +37,7 @@ fn declaration(head: &str) -> Option<String> {
         .filter(|word| !["__device__", "__forceinline__", "inline", "constexpr", "static"].contains(word));
     let text = words.collect::<Vec<_>>().join(" ");
     let text = text.replace("emu::Site site = emu::Site::here()", "").replace(", )", ")");
+    let text = text.replace(" SETRANK_SITE", "");
     // Of a type only the name, of a function all.
     let text = if text.starts_with("using ") { text.split(" =").next().unwrap_or_default() } else { &text };
     (!text.is_empty()).then(|| text.to_owned())

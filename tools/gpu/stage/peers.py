@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from part import OUT_OF_TIME, Stage
 
@@ -11,6 +12,8 @@ MODES = ("train", "infer")
 ENCODERS = ("msab", "imsab")
 SIZES = ("istella", "40", "500")
 DOCUMENTS = 33_792
+# enough for sets of 40
+SETS = 1000
 SECONDS = 60.0
 
 
@@ -47,10 +50,17 @@ def cell(stage: Stage, mode: str, encoder: str, sizes: str, variants: tuple[str,
     stage.tell(name, "passed", finished.seconds, f"M documents/s: {rates}", peers=found)
 
 
-def sizes_file(stage: Stage, sizes: str):
-    """A file of the sizes that `setrank bench` takes as well."""
+def sizes_file(stage: Stage, sizes: str) -> Path:
+    """A file of sizes as `setrank bench` has them, of as many sets as make up the batch."""
     path = stage.work / f"sizes-{sizes}.txt"
     if not path.exists():
-        command = [stage.program("setrank"), "bench", "train", "--sizes", sizes, "--batch-docs", str(DOCUMENTS)]
-        path.write_text(stage.run([*command, "--device", "cuda", "--print-sizes"], 20).out)
+        command = [stage.program("setrank"), "bench", "train", "--sizes", sizes, "--sets", str(SETS), "--print-sizes"]
+        taken: list[str] = []
+        documents = 0
+        for size in stage.run(command, 20).out.split():
+            if documents >= DOCUMENTS:
+                break
+            taken.append(size)
+            documents += int(size)
+        path.write_text("\n".join(taken) + "\n")
     return path

@@ -35,8 +35,9 @@ class Finished:
 
     def says(self) -> str:
         """Its end, in a few words."""
-        last = [line for line in self.err.strip().splitlines() if line.strip()]
-        told = last[-1] if last else "it says nothing"
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("error: ")]
+        told = (errors or lines[-1:] or ["it says nothing"])[0]
         if self.code is None:
             return self.reason
         if self.code < 0:
