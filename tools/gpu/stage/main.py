@@ -23,9 +23,9 @@ import throughput
 import training
 from part import Part, Stage, run_parts
 
-TRIAGE = [Part("machine", 0, 60, machine.run), Part("checks", 5, 150, checks.run)]
+TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5, 150, checks.run)]
 FULL = [
-    Part("machine", 0, 40, machine.run),
+    Part("machine", 0, 40, machine.run, needs_gpu=False),
     Part("suite", 10, 60, suite.run),
     Part("throughput", 10, 110, throughput.run),
     Part("training", 10, 30, training.run),

@@ -71,6 +71,7 @@ class Part:
     needs: float  # seconds below which it is not begun
     most: float  # seconds that it may take
     run: Callable[[Stage], None]
+    needs_gpu: bool = True
 
 
 def run_parts(stage: Stage, parts: list[Part]) -> None:
@@ -78,6 +79,9 @@ def run_parts(stage: Stage, parts: list[Part]) -> None:
     for part in parts:
         started = time.monotonic()
         stage.part_ends = started + part.most
+        if part.needs_gpu and not stage.facts.get("device"):
+            stage.tell(part.name, "skipped", 0.0, "there is no GPU that can be used: see `machine`")
+            continue
         if stage.left() < part.needs:
             stage.tell(part.name, "skipped", 0.0, OUT_OF_TIME)
             continue

@@ -121,7 +121,7 @@ class Stages(unittest.TestCase):
         os.environ["PATH"] = f"{self.folder}:{self.path}"
         checks.SECONDS = 1.5
         stage = self.stage()
-        run_parts(stage, [Part("machine", 0, 60, machine.run), Part("checks", 0, 60, checks.run)])
+        run_parts(stage, main.TRIAGE)
         rows = {row["name"]: row for row in stage.rows}
         self.assertEqual(rows["machine"]["status"], "passed")
         self.assertEqual(rows["right"]["status"], "passed")
@@ -152,6 +152,7 @@ class Stages(unittest.TestCase):
         os.environ["PATH"] = f"{self.folder}:{self.path}"
         stage = self.stage()
         stage.facts["torch"] = {"version": "2", "available": True}
+        stage.facts["device"] = {"name": "Card"}
         run_parts(stage, main.FULL[1:])
         rows = {row["name"]: row for row in stage.rows}
         told = {name: (row["status"], row["message"]) for name, row in rows.items()}
@@ -174,6 +175,7 @@ class Stages(unittest.TestCase):
     def test_without_tools_parts_are_skipped(self) -> None:
         os.environ["PATH"] = str(self.folder)
         stage = self.stage()
+        stage.facts["device"] = {"name": "Card"}
         run_parts(stage, [part for part in main.FULL if part.name in ("sanitizer", "counters", "peers")])
         self.assertEqual([row["status"] for row in stage.rows], ["skipped"] * 3)
 
@@ -183,6 +185,7 @@ class Stages(unittest.TestCase):
 
         stage = self.stage(0.5)
         last = Part("last", 0, 60, lambda stage: stage.tell("last", "passed", 0.0) and None)
+        stage.facts["device"] = {"name": "Card"}
         run_parts(stage, [Part("breaks", 0, 60, breaks), Part("long", 100, 60, breaks), last])
         told = [(row["name"], row["status"]) for row in stage.rows]
         self.assertEqual(told, [("breaks", "error"), ("long", "skipped"), ("last", "passed")])
@@ -190,7 +193,7 @@ class Stages(unittest.TestCase):
     def test_without_a_gpu_nothing_is_tried(self) -> None:
         program(self.folder, "setrank-gpu-check", "#!/bin/sh\necho 'error: there is no NVIDIA driver' >&2\nexit 2\n")
         stage = self.stage()
-        run_parts(stage, [Part("machine", 0, 60, machine.run), Part("checks", 0, 60, checks.run)])
+        run_parts(stage, main.TRIAGE)
         self.assertEqual([row["status"] for row in stage.rows], ["error", "skipped"])
         self.assertIn("there is no NVIDIA driver", stage.rows[0]["message"])
 
