@@ -208,7 +208,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 5] = [
         what: "a block too many",
         change: |launch| launch.grid[0] += 1,
         kernels: "linear_backward_weights",
-        found_by: &["of `dy` of"],
+        found_by: &["of `dy` of", "of `x` of"],
     },
     WrongLaunch {
         what: "a buffer that is too short",

@@ -127,7 +127,7 @@ impl Compiler {
 
     /// Flags for the core, which no sanitizer instruments: it speaks with them itself.
     pub fn core_flags(&self) -> Vec<String> {
-        let mut flags = self.common_flags();
+        let mut flags = self.common_flags(false);
         flags.push("-I".into());
         flags.push(self.emulator.join("core").display().to_string());
         match self.build {
@@ -142,7 +142,7 @@ impl Compiler {
     }
 
     fn kernel_flags(&self, sources: &[PathBuf]) -> Vec<String> {
-        let mut flags = self.common_flags();
+        let mut flags = self.common_flags(true);
         flags.extend(["-DSETRANK_EMULATOR".into(), "-Wno-unknown-pragmas".into()]);
         for folder in sources.iter().filter_map(|source| source.parent()) {
             flags.extend(["-I".into(), folder.display().to_string()]);
@@ -152,32 +152,33 @@ impl Compiler {
         flags
     }
 
-    fn common_flags(&self) -> Vec<String> {
+    fn common_flags(&self, of_kernels: bool) -> Vec<String> {
         let include = self.emulator.join("include").display().to_string();
         let mut flags: Vec<String> =
             ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread"]
                 .map(String::from)
                 .into();
         flags.extend(["-Wall".into(), "-Wextra".into(), "-I".into(), include]);
+        flags.extend(self.levels(of_kernels).map(String::from));
         match self.build {
-            Build::Checked | Build::Changed => {
-                let levels = if self.debug { ["-Og", "-g"] } else { ["-O2", "-g1"] };
-                flags.extend(levels.map(String::from));
-                if self.build == Build::Checked {
-                    flags.push("-Werror".into());
-                }
-            }
-            // Their reports name inlined functions too. Compiling them takes longer than running them.
+            Build::Checked => flags.push("-Werror".into()),
+            Build::Changed => {}
             Build::Address | Build::Thread => {
-                flags.extend([
-                    "-O1".into(),
-                    "-g".into(),
-                    "-DSETRANK_SANITIZED".into(),
-                    "-fno-omit-frame-pointer".into(),
-                ]);
+                flags.extend(["-DSETRANK_SANITIZED".into(), "-fno-omit-frame-pointer".into()]);
             }
         }
         flags
+    }
+
+    /// How much is optimised, and what a debugger sees. Kernels that tests compile run little: compiling them would take
+    /// longer.
+    fn levels(&self, of_kernels: bool) -> [&'static str; 2] {
+        match (self.build, of_kernels) {
+            (Build::Checked | Build::Changed, _) if self.debug => ["-Og", "-g"],
+            (Build::Checked, _) => ["-O2", "-g1"],
+            (Build::Changed, _) | (_, false) => ["-O1", "-g1"],
+            (Build::Address | Build::Thread, true) => ["-O0", "-g1"],
+        }
     }
 
     fn sanitizers(&self) -> Vec<&'static str> {

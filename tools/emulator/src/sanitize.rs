@@ -1,13 +1,14 @@
 //! Runs a launch in a process of its own, its kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, or
 //! with ThreadSanitizer. Programs are compiled on first use, and kept until the emulator or the repository's kernels change.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::compile::{Build, CompileError, Compiler, sources_in};
 use crate::emulate::{Config, Counters, Fault, Report};
@@ -85,8 +86,20 @@ pub struct Program {
     _in_use: Arc<File>,
 }
 
-/// One program is compiled at a time: the next may want the same.
-static COMPILING: Mutex<()> = Mutex::new(());
+/// What is compiled here now, by name, is compiled once: others that want the same wait.
+static COMPILING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+
+/// As [`kept`], once in this process.
+fn kept_once(
+    root: &Path,
+    name: &str,
+    make: impl Fn(&Path) -> Result<(), SanitizeError>,
+) -> Result<Kept, SanitizeError> {
+    let key = root.join(name).display().to_string();
+    let one = Arc::clone(COMPILING.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+    let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
+    kept(root, name, make)
+}
 
 impl Program {
     /// Compiles kernels with a sanitizer, unless that was done before.
@@ -96,7 +109,6 @@ impl Program {
             Sanitizer::Thread => Build::Thread,
         };
         let compiler = compiler(build);
-        let _one = COMPILING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let root = Path::new(env!("OUT_DIR")).join("sanitized").join(match sanitizer {
             Sanitizer::Address => "address",
             Sanitizer::Thread => "thread",
@@ -114,9 +126,9 @@ impl Program {
         }
         let state = format!("program-{:016x}-", hasher.finish());
         sources.content().for_each(|file| file.hash(&mut hasher));
-        let program = kept(&root, &format!("{state}{:016x}", hasher.finish()), |folder| {
+        let program = kept_once(&root, &format!("{state}{:016x}", hasher.finish()), |folder| {
             remove_others(&root, |name| name == core_name || name.starts_with(&state));
-            let core = kept(&root, &core_name, |folder| {
+            let core = kept_once(&root, &core_name, |folder| {
                 compiler.core(folder)?;
                 let runner =
                     sources_in(&compiler.emulator.join("runner"), "cpp").map_err(file_error(folder))?;
