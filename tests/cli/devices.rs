@@ -66,6 +66,15 @@ mod mock {
     }
 
     #[test]
+    fn a_wrong_result_is_told() {
+        let folder = Folder::new();
+        let (code, out, err) = on(&folder, "workers=2,launch-lost-at=1", "info --devices --check");
+        assert_eq!(code, Some(1), "{out}");
+        contains(&out, &[": WRONG (largest error inf, allowed "]);
+        contains(&err, &["1 result(s) are not what the CPU computes"]);
+    }
+
+    #[test]
     fn kernels_are_checked_on_every_gpu() {
         let folder = Folder::new();
         let (code, out, err) = on(&folder, "devices=2,cc=8.9,workers=2", "info --devices --check");

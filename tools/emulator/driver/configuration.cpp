@@ -83,6 +83,10 @@ std::string read_word(const std::string &key, const std::string &value, Configur
         if (!read_number(value, number) || number == 0 || number > 999)
             return "a CUresult, such as 719";
         configuration.launch_error = CUresult(number);
+    } else if (key == "launch-lost-at") {
+        if (!read_number(value, number))
+            return "the number of a launch, from 1, or 0 for none";
+        configuration.launch_lost_at = number;
     } else if (key == "streams") {
         if (!read_choice(value, {"lazy", "random"}, place))
             return "lazy or random";
@@ -108,8 +112,8 @@ std::string read_word(const std::string &key, const std::string &value, Configur
             return "yes or no";
         emulator.count = uint32_t(place);
     } else {
-        return "devices, cc, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, streams, "
-               "schedule, copies, seed, workers or count before the =";
+        return "devices, cc, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, launch-lost-at, "
+               "streams, schedule, copies, seed, workers or count before the =";
     }
     return "";
 }

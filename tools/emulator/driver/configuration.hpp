@@ -21,6 +21,8 @@ struct Configuration {
     uint64_t out_of_memory_at = 0;
     uint64_t launch_fails_at = 0;
     CUresult launch_error = CUDA_ERROR_LAUNCH_FAILED;
+    // Which launch does nothing without anyone being told.
+    uint64_t launch_lost_at = 0;
     // Whether queued work runs at random times instead of as late as is legal.
     bool random_streams = false;
     EmuConfig emulator = {1, EMU_IN_ORDER, EMU_AT_WAIT, 1, 0, 0};

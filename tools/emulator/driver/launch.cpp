@@ -98,6 +98,8 @@ CUresult run(const Launch &launch) {
         return fault(launch.told_fault, "%s: fails as configured", describe(launch).c_str());
     if (runs_before_allocation(launch))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (launch.number == state.configuration.launch_lost_at)
+        return CUDA_SUCCESS;
     void *const parameters[] = {const_cast<char *>(launch.parameter.data())};
     EmuConfig configuration = state.configuration.emulator;
     // Each launch has a schedule of its own.

@@ -31,6 +31,7 @@
 //! | `out-of-memory-at=3` | the third allocation fails | none |
 //! | `launch-fails-at=2` | the second launch fails | none |
 //! | `launch-error=700` | how it fails: one of the codes of faults when it runs, any other at once | 719 |
+//! | `launch-lost-at=2` | the second launch does nothing, and nobody is told | none |
 //! | `streams=random` | queued work runs at random times, as a device may run it, instead of as late as is legal: `lazy` | lazy |
 //! | `schedule=random` | order of a block's threads: `in-order`, `reversed`, `random` or `pct` | in-order |
 //! | `copies=random` | when asynchronous copies inside of kernels land: at their `issue`, at the `wait`, or `random` | wait |
@@ -77,6 +78,8 @@ pub struct Configuration {
     pub launch_fails_at: Option<u64>,
     /// How it fails, a `CUresult`.
     pub launch_error: u32,
+    /// Which launch does nothing, counted from 1, without anyone being told.
+    pub launch_lost_at: Option<u64>,
     /// When queued work runs.
     pub streams: Streams,
     /// Order of a block's threads.
@@ -102,6 +105,7 @@ impl Default for Configuration {
             out_of_memory_at: None,
             launch_fails_at: None,
             launch_error: 719,
+            launch_lost_at: None,
             streams: Streams::Lazy,
             schedule: Schedule::InOrder,
             copies: Copies::AtWait,
@@ -136,7 +140,8 @@ impl fmt::Display for Configuration {
         write!(f, ",driver={},pools={}", self.driver_version, yes(self.memory_pools))?;
         write!(f, ",out-of-memory-at={}", self.out_of_memory_at.unwrap_or(0))?;
         write!(f, ",launch-fails-at={}", self.launch_fails_at.unwrap_or(0))?;
-        write!(f, ",launch-error={},streams={streams}", self.launch_error)?;
+        write!(f, ",launch-error={}", self.launch_error)?;
+        write!(f, ",launch-lost-at={},streams={streams}", self.launch_lost_at.unwrap_or(0))?;
         write!(f, ",schedule={schedule},copies={copies},seed={}", self.seed)?;
         write!(f, ",workers={},count={}", self.workers, yes(self.count))
     }

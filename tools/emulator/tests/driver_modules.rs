@@ -547,6 +547,22 @@ fn a_launch_fails_as_it_is_told_to() {
 }
 
 #[test]
+fn a_launch_is_lost_as_it_is_told_to() {
+    let configuration = Configuration { launch_lost_at: Some(2), ..Configuration::default() };
+    configured(configuration, |driver, context| {
+        let stream = context.new_stream().expect("streams are free");
+        let function = load_kernel(&context, add_one()).expect("it runs on the card");
+        let (_input, mut output, parameter) = four_values(&stream);
+        for (number, expected) in [(1, [2.0, 3.0, 4.0, 5.0]), (2, [0.0; 4]), (3, [2.0, 3.0, 4.0, 5.0])] {
+            stream.memset_zeros(&mut output).expect("it is the device's");
+            launch(&stream, &function, &parameter, blocks(1, 32, 0)).expect("it is allowed");
+            assert_eq!(stream.clone_dtoh(&output), Ok(expected.to_vec()), "launch {number}");
+        }
+        assert_eq!(driver.counters().launches, 3);
+    });
+}
+
+#[test]
 fn functions_end_with_their_module() {
     on_card(9, 0, |driver, context| {
         let stream = context.new_stream().expect("streams are free");
