@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use half::bf16;
+use rayon::prelude::*;
 use setrank::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use setrank::data::batch::Batch;
 use setrank::data::normalize::{Kind, Normalize};
@@ -189,13 +190,13 @@ impl Problem {
         layers
     }
 
-    /// Holds a GPU's losses, and the gradient of every layer, against the rule.
-    fn check(&self, gpu: Gpu) {
+    /// Holds a GPU's losses, and the gradient of every layer, against the rule, with these draws of rounding.
+    fn check(&self, gpu: Gpu, roundings: &[Rounding]) {
         let [_, losses, gradients] = self.exact();
-        let plain = ROUNDINGS.map(|rounding| self.plain(rounding));
+        let plain: Vec<_> = roundings.par_iter().map(|&rounding| self.plain(rounding)).collect();
         let [found_losses, found] = self.of_gpu(gpu);
         let round = |value: f64| f64::from(value as f32);
-        let of_plain = plain.each_ref().map(|[_, losses, _]| &losses[..]);
+        let of_plain: Vec<&[f64]> = plain.iter().map(|[_, losses, _]| &losses[..]).collect();
         let off = deviation(&found_losses, &of_plain, &losses, round);
         let config = self.model.config();
         assert!(off.is_allowed(), "losses: {off:?}\n{config:?}");
@@ -204,8 +205,8 @@ impl Problem {
             let of = |values: &[f64]| -> Vec<f64> {
                 ranges.iter().flat_map(|range| values[range.clone()].iter().copied()).collect()
             };
-            let of_plain = plain.each_ref().map(|[.., gradients]| of(gradients));
-            let of_plain = of_plain.each_ref().map(|values| &values[..]);
+            let of_plain: Vec<_> = plain.iter().map(|[.., gradients]| of(gradients)).collect();
+            let of_plain: Vec<&[f64]> = of_plain.iter().map(Vec::as_slice).collect();
             let off = deviation(&of(&found), &of_plain, &of(&gradients), round);
             if !off.is_allowed() {
                 let largest = of(&gradients).iter().fold(0.0f64, |most, d| most.max(d.abs()));
@@ -245,8 +246,35 @@ fn configurations() -> Vec<(ModelConfig, Loss)> {
 fn gradients_are_right_in_every_configuration() {
     for (number, (config, loss)) in configurations().into_iter().enumerate() {
         let problem = Problem::draw(config, &[1, 7, 33, 2], loss, number as u64 + 1);
-        on_gpu(|gpu| problem.check(gpu));
+        on_gpu(|gpu| problem.check(gpu, &ROUNDINGS));
     }
+}
+
+/// The size that is measured, on the smallest, a usual and the largest set.
+#[test]
+fn gradients_are_right_at_full_size() {
+    let config = ModelConfig { num_features: 220, encoder: Encoder::Msab, ..ModelConfig::default() };
+    let ModelConfig { hidden_size, num_heads, num_blocks, ffn_size, .. } = config;
+    assert_eq!([hidden_size, num_heads, num_blocks, ffn_size], [256, 8, 6, 1024]);
+    let problem = Problem::draw(config, &[1, 40, 500], Loss::AttentionRank, 1);
+    on_gpu(|gpu| problem.check(gpu, &ROUNDINGS[..3]));
+}
+
+/// The most of everything that costs memory of a block, and features that are filled up.
+#[test]
+fn gradients_are_right_at_the_limits() {
+    let config = ModelConfig {
+        num_features: 65,
+        hidden_size: 512,
+        num_heads: 16,
+        num_blocks: 1,
+        ffn_size: 64,
+        num_inducing: 128,
+        encoder: Encoder::Imsab,
+        ..ModelConfig::default()
+    };
+    let problem = Problem::draw(config, &[1, 2], Loss::LambdaLoss, 1);
+    on_gpu(|gpu| problem.check(gpu, &ROUNDINGS[..3]));
 }
 
 /// What the kernels are held against is the processor's model, where it does not round.
