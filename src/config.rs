@@ -231,9 +231,11 @@ impl ModelConfig {
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::config(format!("dropout is {}: it must be in [0, 1)", self.dropout)));
         }
-        if !(self.layer_norm_eps > 0.0 && self.layer_norm_eps < 1.0) {
+        // Below, f32 takes it for 0, and a row of equal values has no deviation.
+        let least = f64::from(f32::MIN_POSITIVE);
+        if !(self.layer_norm_eps >= least && self.layer_norm_eps < 1.0) {
             return Err(Error::config(format!(
-                "layer_norm_eps is {}: it must be in (0, 1)",
+                "layer_norm_eps is {}: it must be at least {least:.2e} and less than 1",
                 self.layer_norm_eps
             )));
         }

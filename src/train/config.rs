@@ -374,8 +374,11 @@ impl TrainConfig {
     /// Checks the ranges that the model's own configuration does not.
     pub fn validate(&self) -> Result<()> {
         let fail = |text: String| Err(Error::config(text));
-        if !(self.lr > 0.0 && self.lr.is_finite()) {
-            return fail(format!("lr is {}: it must be a positive number", self.lr));
+        // At 0 a parameter whose gradient was 0 so far would become 0/0.
+        for (name, value) in [("lr", self.lr), ("adam_eps", f64::from(self.adam_eps))] {
+            if !(value > 0.0 && value.is_finite()) {
+                return fail(format!("{name} is {value}: it must be a positive number"));
+            }
         }
         for (name, value) in [
             ("beta1", f64::from(self.beta1)),
@@ -388,7 +391,6 @@ impl TrainConfig {
             }
         }
         for (name, value) in [
-            ("adam_eps", f64::from(self.adam_eps)),
             ("weight_decay", f64::from(self.weight_decay)),
             ("noise", self.noise),
             ("clip", self.clip),

@@ -409,3 +409,27 @@ fn headers_include_stdint_alone() {
     assert_eq!(only_stdint("#include <stdint.h>\n"), 0);
     assert_eq!(only_stdint("#include <stddef.h>\n#include \"common.h\"\n"), 2);
 }
+
+/// The bytes of a parameter are copied and compared as they are.
+#[test]
+fn structs_have_no_padding() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    let padded = |source: &str| {
+        let mut compiler = Command::new("gcc")
+            .args(["-x", "c", "-std=c11", "-Wpadded", "-Werror", "-fsyntax-only", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+        let output = compiler.wait_with_output().unwrap();
+        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for header in built::with_ending(&built::root().join("kernels"), &["h"]) {
+        assert_eq!(padded(&built::text(&header)), None, "{}", header.display());
+    }
+    let found = padded("struct Padded { const char *x; int rows; };").unwrap_or_default();
+    assert!(found.contains("padding struct"), "{found}");
+}
