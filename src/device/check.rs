@@ -1,12 +1,14 @@
 //! Whether a kernel computes what it should: the rule that tests and `setrank info --devices --check` hold it to.
 //!
 //! No tolerance is chosen by hand. A kernel may be off from the same computation in f64 by twice as much as plain
-//! evaluations in the kernel's own number types are, which differ in the order of their sums, or as the rounding of the
-//! exact result to the type that it is stored in is, whichever is more; each is the largest over results of like size.
-//! One order alone would often be exact by luck where there are few results.
+//! evaluations in the kernel's own number types are, which differ in the order of their sums and in the errors that the
+//! GPU's approximate functions are allowed, or as the rounding of the exact result to the type that it is stored in is,
+//! whichever is more; each is the largest over results of like size. One order alone would often be exact by luck where
+//! there are few results.
 
 use half::bf16;
 
+use super::approximate::Approximate;
 use super::{Buffer, DeviceError, Element, Gpu};
 use crate::ops::{
     attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
@@ -77,14 +79,29 @@ pub(crate) fn deviation_of<A>(
     deviation(&result(kernel), &plain, &result(exact), round)
 }
 
-/// The numbers below a length in some order.
-pub(crate) type Order = fn(usize) -> Vec<usize>;
+/// What plain evaluations of the same problem differ in.
+#[derive(Clone, Copy)]
+pub(crate) struct Draw {
+    order: fn(usize) -> Vec<usize>,
+    /// Errors of approximate functions.
+    pub approximate: Approximate,
+}
 
-/// The orders in which plain evaluations sum.
-pub(crate) const ORDERS: [Order; 3] = [
-    |len| (0..len).collect(),
-    |len| (0..len).rev().collect(),
-    |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
+impl Draw {
+    /// The numbers below a length in the order in which sums go.
+    pub fn order(self, len: usize) -> Vec<usize> {
+        (self.order)(len)
+    }
+}
+
+/// The plain evaluations.
+pub(crate) const DRAWS: [Draw; 3] = [
+    Draw { order: |len| (0..len).collect(), approximate: Approximate(0) },
+    Draw { order: |len| (0..len).rev().collect(), approximate: Approximate(1) },
+    Draw {
+        order: |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
+        approximate: Approximate(2),
+    },
 ];
 
 /// The nearest bf16.

@@ -12,6 +12,7 @@
 //! | `operands` | what every launcher checks of its buffers |
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
+//! | `approximate` | what the GPU's approximate functions may give, for the rule |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
 //! Without the feature `cuda` only the first five are built, and [`probe`] says so.
@@ -24,6 +25,8 @@ pub mod probe;
 
 #[cfg(feature = "cuda")]
 pub mod abi;
+#[cfg(feature = "cuda")]
+pub(crate) mod approximate;
 #[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]

@@ -5,9 +5,9 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
-use crate::ops::linear::check::{orders, wide};
+use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
 
 /// What is computed.
@@ -115,11 +115,11 @@ impl Problem {
             Pass::Forward { .. } => bf16::from_f64(value).to_f64(),
             Pass::Backward => f64::from(value as f32),
         };
-        let sum = |terms: &[f32], order: usize| {
-            let sum = orders(terms.len())[order].iter().fold(0.0, |sum, &at| sum + terms[at]);
+        let sum = |terms: &[f32], draw: Draw| {
+            let sum = draw.order(terms.len()).iter().fold(0.0, |sum, &at| sum + terms[at]);
             round(f64::from(sum))
         };
-        let plain = [0, 1, 2].map(|order| terms.iter().map(|terms| sum(terms, order)).collect::<Vec<f64>>());
+        let plain = DRAWS.map(|draw| terms.iter().map(|terms| sum(terms, draw)).collect::<Vec<f64>>());
         let mut worst = Deviation::default();
         for bits in 0..usize::BITS {
             let of_class = |values: &[f64]| -> Vec<f64> {

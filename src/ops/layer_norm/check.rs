@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_backward, layer_norm_forward};
 use crate::device::check::{
-    Checked, Deviation, ORDERS, Order, SEED, deviation_of, taken, to_bf16, to_f32, uploaded,
+    Checked, DRAWS, Deviation, Draw, SEED, deviation_of, taken, to_bf16, to_f32, uploaded,
 };
 use crate::device::{DeviceError, Gpu};
 use crate::rng::{Rng, Stream};
@@ -115,9 +115,9 @@ impl Problem {
     }
 
     /// The answer of a plain evaluation in f32, results rounded as the kernel's are.
-    fn plain_forward(&self, order: Order) -> Forward {
+    fn plain_forward(&self, draw: Draw) -> Forward {
         let width = self.shape.width;
-        let columns = order(width);
+        let columns = draw.order(width);
         let mean = |row: &[f32]| columns.iter().map(|&column| row[column]).sum::<f32>() / width as f32;
         let mut answer = Forward { y: Vec::new(), statistics: Vec::new() };
         for row in self.sums().chunks_exact(width) {
@@ -139,14 +139,14 @@ impl Problem {
     }
 
     /// As `plain_forward`, backward.
-    fn plain_backward(&self, order: Order) -> Backward {
+    fn plain_backward(&self, draw: Draw) -> Backward {
         let NormShape { rows, width } = self.shape;
-        let columns = order(width);
+        let columns = draw.order(width);
         let mean = |row: &[f32]| columns.iter().map(|&column| row[column]).sum::<f32>() / width as f32;
         let (sums, statistics) = (self.sums(), self.statistics());
         let mut dx = vec![0.0; rows * width];
         let (mut d_weight, mut d_bias) = (vec![0.0f32; width], vec![0.0f32; width]);
-        for row in order(rows) {
+        for row in draw.order(rows) {
             let [middle, inverse] = [statistics[2 * row], statistics[2 * row + 1]];
             let normalized = |column| (sums[row * width + column] as f32 - middle) * inverse;
             let normalized: Vec<f32> = (0..width).map(normalized).collect();
@@ -176,7 +176,7 @@ impl Problem {
     /// of rounding.
     pub fn forward_deviations(&self, kernel: &Forward) -> [Deviation; 3] {
         let exact = self.exact().0;
-        let plain = ORDERS.map(|order| self.plain_forward(order));
+        let plain = DRAWS.map(|draw| self.plain_forward(draw));
         let [mut y, mut mean, mut inverse] = [Deviation::default(); 3];
         for flat in [false, true] {
             let of_rows = |answer: &Forward| self.of_rows(&answer.y, flat);
@@ -195,7 +195,7 @@ impl Problem {
     /// How far a kernel's gradients are off: dx, of γ, of β.
     pub fn backward_deviations(&self, kernel: &Backward) -> [Deviation; 3] {
         let exact = self.exact().1;
-        let plain = ORDERS.map(|order| self.plain_backward(order));
+        let plain = DRAWS.map(|draw| self.plain_backward(draw));
         let mut dx = Deviation::default();
         for flat in [false, true] {
             let of_rows = |answer: &Backward| self.of_rows(&answer.dx, flat);

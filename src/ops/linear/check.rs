@@ -9,7 +9,7 @@ use super::{
     WeightJob, Weights, backward_input, backward_weights, forward, linear_backward_input,
     linear_backward_weights, linear_forward, relu_backward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::scratch::PerThread;
@@ -56,11 +56,6 @@ pub type Answer = Vec<Vec<f64>>;
 struct Known {
     exact: Answer,
     plain: [Answer; 3],
-}
-
-/// The numbers below `len` in the three orders of plain sums.
-pub(in crate::ops) fn orders(len: usize) -> [Vec<usize>; 3] {
-    [(0..len).collect(), (0..len).rev().collect(), (0..len).step_by(2).chain((1..len).step_by(2)).collect()]
 }
 
 /// Values as f64.
@@ -164,12 +159,12 @@ impl Problem {
         }
     }
 
-    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
-    fn plain(&self, order: usize) -> Answer {
+    /// The answer of a plain evaluation in the kernel's number types, as the draw says.
+    fn plain(&self, draw: Draw) -> Answer {
         let LinearShape { rows, inputs, outputs } = self.shape;
         let [x, weight, dy, other] = [&self.x, &self.weight, &self.dy, &self.other]
             .map(|values| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>());
-        let order = |len| orders(len)[order].clone();
+        let order = |len| draw.order(len);
         let rounded = |values: &[f32]| values.iter().map(|&value| bf16::from_f32(value).to_f64()).collect();
         match self.product {
             Product::Forward(activation) => {
@@ -208,7 +203,7 @@ impl Problem {
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let known = self
             .known
-            .get_or_init(|| Known { exact: self.exact(), plain: [0, 1, 2].map(|order| self.plain(order)) });
+            .get_or_init(|| Known { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) });
         let round = |value| match self.product {
             Product::Weights => f64::from(value as f32),
             _ => bf16::from_f64(value).to_f64(),

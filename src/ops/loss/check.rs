@@ -5,9 +5,8 @@ use std::sync::OnceLock;
 
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
-use crate::ops::linear::check::orders;
 use crate::rng::{Rng, Stream};
 
 /// A loss of sets.
@@ -110,11 +109,11 @@ impl Problem {
         })
     }
 
-    /// The answer of a plain evaluation in f32, its sums in order number `order`.
-    fn plain(&self, order: usize) -> Answer {
+    /// The answer of a plain evaluation in f32, as the draw says.
+    fn plain(&self, draw: Draw) -> Answer {
         self.answer(|scores, labels| {
             let mut gradient = vec![0.0f32; scores.len()];
-            let loss = plain(self.loss, scores, labels, |len| orders(len)[order].clone(), &mut gradient);
+            let loss = plain(self.loss, scores, labels, draw, &mut gradient);
             (loss.into(), gradient.into_iter().map(|gradient| f64::from(gradient * self.scale)).collect())
         })
     }
@@ -123,8 +122,7 @@ impl Problem {
     ///
     /// Gradients in long sets are small: sets are held against those of like size.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
-        let (exact, plain) =
-            self.known.get_or_init(|| (self.exact(), [0, 1, 2].map(|order| self.plain(order))));
+        let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
         let round = |value| f64::from(value as f32);
         let mut gradients = Deviation::default();
         for sizes in [0..16, 16..128, 128..usize::MAX] {

@@ -3,6 +3,8 @@
 use std::f32::consts::{LN_2, LOG2_E};
 
 use super::Loss;
+use crate::device::approximate::Approximate;
+use crate::device::check::Draw;
 
 /// As the CPU's.
 const MU: f32 = 10.0;
@@ -16,16 +18,11 @@ struct Set<'a> {
     largest_label: f32,
     /// In which sums go.
     order: &'a [usize],
+    approximate: Approximate,
 }
 
-/// Loss and gradient of a set, as [`Loss::of_set`]. Sums go in the order that `order` gives to the numbers below a length.
-pub(super) fn plain(
-    loss: Loss,
-    scores: &[f32],
-    labels: &[f32],
-    order: impl Fn(usize) -> Vec<usize>,
-    gradient: &mut [f32],
-) -> f32 {
+/// Loss and gradient of a set, as [`Loss::of_set`]. Sums go in the draw's order.
+pub(super) fn plain(loss: Loss, scores: &[f32], labels: &[f32], draw: Draw, gradient: &mut [f32]) -> f32 {
     let judged: Vec<usize> = (0..scores.len()).filter(|&document| labels[document] >= 0.0).collect();
     let scores: Vec<f32> = judged.iter().map(|&document| scores[document]).collect();
     let labels: Vec<f32> = judged.iter().map(|&document| labels[document]).collect();
@@ -33,8 +30,9 @@ pub(super) fn plain(
     if largest_label == 0.0 || judged.len() == 1 {
         return 0.0;
     }
-    let order = order(judged.len());
-    let set = Set { scores: &scores, labels: &labels, largest_label, order: &order };
+    let order = draw.order(judged.len());
+    let set =
+        Set { scores: &scores, labels: &labels, largest_label, order: &order, approximate: draw.approximate };
     let (loss, of_judged) = match loss {
         Loss::AttentionRank => set.attention_rank(),
         Loss::SoftmaxCrossEntropy => set.softmax_cross_entropy(),
@@ -47,20 +45,9 @@ pub(super) fn plain(
     loss
 }
 
-/// eˣ as kernels have it.
-fn exp(x: f32) -> f32 {
-    (x * LOG2_E).exp2()
-}
-
 /// NDCG's log2(1 + rank).
 fn discount(rank: f32) -> f32 {
     (1.0 + rank).log2()
-}
-
-/// σ(x)
-fn sigmoid(x: f32) -> f32 {
-    let small = exp(-x.abs());
-    if x >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
 }
 
 impl Set<'_> {
@@ -72,6 +59,17 @@ impl Set<'_> {
         self.order.iter().copied().map(of).sum()
     }
 
+    /// eˣ as kernels have it.
+    fn exp(&self, x: f32) -> f32 {
+        self.approximate.exp(x)
+    }
+
+    /// σ(x)
+    fn sigmoid(&self, x: f32) -> f32 {
+        let small = self.exp(-x.abs());
+        if x >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
+    }
+
     fn each(&self, of: impl FnMut(usize) -> f32) -> Vec<f32> {
         (0..self.len()).map(of).collect()
     }
@@ -80,15 +78,15 @@ impl Set<'_> {
     fn softmax(&self, has: impl Fn(usize) -> bool) -> (Vec<f32>, impl Fn(usize) -> f32) {
         let scores = self.each(|i| if has(i) { self.scores[i] } else { f32::NEG_INFINITY });
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total = self.sum(|i| exp(scores[i] - largest));
-        (self.each(|i| exp(scores[i] - largest) / total), move |i| scores[i] - largest - total.ln())
+        let total = self.sum(|i| self.exp(scores[i] - largest));
+        (self.each(|i| self.exp(scores[i] - largest) / total), move |i| scores[i] - largest - total.ln())
     }
 
     /// The attention that labels give.
     fn target(&self) -> Vec<f32> {
         let weight = |i: usize| {
             let label = self.labels[i];
-            if label > 0.0 { exp(label - self.largest_label) } else { 0.0 }
+            if label > 0.0 { self.exp(label - self.largest_label) } else { 0.0 }
         };
         let total = self.sum(weight);
         self.each(|i| weight(i) / total)
@@ -130,8 +128,8 @@ impl Set<'_> {
     }
 
     fn gains(&self) -> Vec<f32> {
-        let least = (-self.largest_label).exp2();
-        let gains = self.each(|i| (self.labels[i] - self.largest_label).exp2() - least);
+        let least = self.approximate.exp2(-self.largest_label);
+        let gains = self.each(|i| self.approximate.exp2(self.labels[i] - self.largest_label) - least);
         let ideal = self.sum(|i| gains[i] / discount(self.before(self.labels, i) as f32 + 1.0));
         self.each(|i| gains[i] / ideal)
     }
@@ -155,7 +153,7 @@ impl Set<'_> {
             let worse = pairs(i).filter(|&j| self.labels[i] > self.labels[j]);
             let of_pair = |j: usize| {
                 let margin = self.scores[j] - self.scores[i];
-                weight(i, j) * (margin.max(0.0) + exp(-margin.abs()).ln_1p())
+                weight(i, j) * (margin.max(0.0) + self.exp(-margin.abs()).ln_1p())
             };
             worse.map(of_pair).sum()
         });
@@ -163,7 +161,7 @@ impl Set<'_> {
             let of_pair = |j: usize| {
                 let apart = self.scores[j] - self.scores[i];
                 let better = self.labels[i] > self.labels[j];
-                weight(i, j) * if better { -sigmoid(apart) } else { sigmoid(-apart) }
+                weight(i, j) * if better { -self.sigmoid(apart) } else { self.sigmoid(-apart) }
             };
             pairs(i).map(of_pair).sum::<f32>() / LN_2
         });
@@ -174,12 +172,12 @@ impl Set<'_> {
         let gains = self.gains();
         let apart = |i: usize, j: usize| ALPHA * (self.scores[j] - self.scores[i]);
         // The document itself adds the other half.
-        let ranks = self.each(|i| 0.5 + self.sum(|j| sigmoid(apart(i, j))));
+        let ranks = self.each(|i| 0.5 + self.sum(|j| self.sigmoid(apart(i, j))));
         let ndcg = self.sum(|i| gains[i] / discount(ranks[i]));
         let slopes = self.each(|i| gains[i] / ((1.0 + ranks[i]) * LN_2 * discount(ranks[i]).powi(2)));
         let gradient = self.each(|i| {
             -self.sum(|j| {
-                let small = exp(-apart(i, j).abs());
+                let small = self.exp(-apart(i, j).abs());
                 (slopes[i] - slopes[j]) * (ALPHA * small / ((1.0 + small) * (1.0 + small)))
             })
         });

@@ -7,9 +7,9 @@ use super::{
     round_parameters,
 };
 use crate::device::abi::OPTIMIZER_PART;
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
-use crate::ops::linear::check::{orders, wide};
+use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
 use crate::train::average;
 use crate::train::optimizer::{Adam, AdamConfig};
@@ -176,11 +176,10 @@ impl Problem {
         let single = |value: f64| f64::from(value as f32);
         match self.stage {
             Stage::Squares => {
-                let plain = [0, 1, 2].map(|order| -> Vec<f64> {
+                let plain = DRAWS.map(|draw| -> Vec<f64> {
                     let tiles = self.gradients.chunks(OPTIMIZER_PART as usize);
-                    let sum = |tile: &[f32]| {
-                        orders(tile.len())[order].iter().map(|&at| square(tile[at])).sum::<f64>()
-                    };
+                    let sum =
+                        |tile: &[f32]| draw.order(tile.len()).iter().map(|&at| square(tile[at])).sum::<f64>();
                     tiles.map(sum).collect()
                 });
                 let plain = plain.each_ref().map(|sums| &sums[..]);

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
-use crate::ops::linear::check::{Answer, orders, plain_product, transposed, wide};
+use crate::ops::linear::check::{Answer, plain_product, transposed, wide};
 use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};
 use crate::ops::scratch::PerThread;
 use crate::rng::{Rng, Stream};
@@ -123,17 +123,17 @@ impl Problem {
         vec![padded(&d_weight, columns, self.shape.width()), d_bias]
     }
 
-    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
-    fn plain(&self, order: usize) -> Answer {
+    /// The answer of a plain evaluation in the kernel's number types, as the draw says.
+    fn plain(&self, draw: Draw) -> Answer {
         let RbfShape { rows, features, centers: per_feature, outputs, .. } = self.shape;
         let columns = self.shape.columns();
         let narrow = |values: &[bf16]| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>();
         let (weight, dy) = (narrow(&self.weight), narrow(&self.dy));
-        let order = |len| orders(len)[order].clone();
+        let order = |len| draw.order(len);
         let distance = |row: usize, column: usize| {
             self.features[row * features + column / per_feature].to_f32() - self.centers[column]
         };
-        let bell = |distance: f32| (-(SHARPNESS as f32) * distance * distance).exp();
+        let bell = |distance: f32| draw.approximate.exp(-(SHARPNESS as f32) * distance * distance);
         let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
         let phi = || -> Vec<f32> {
             places.clone().map(|(row, column)| bf16::from_f32(bell(distance(row, column))).to_f32()).collect()
@@ -172,8 +172,7 @@ impl Problem {
 
     /// How far a kernel's answer is off, by the result's name. Gradients are those alone, without what they are added to.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
-        let (exact, plain) =
-            self.known.get_or_init(|| (self.exact(), [0, 1, 2].map(|order| self.plain(order))));
+        let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
         let round = |value| match self.product {
             Product::Forward(_) => bf16::from_f64(value).to_f64(),
             _ => f64::from(value as f32),

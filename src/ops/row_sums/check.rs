@@ -4,10 +4,10 @@
 use half::bf16;
 
 use super::{add_repeats, relu_backward, sum_repeats};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear;
-use crate::ops::linear::check::{orders, wide};
+use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
 
 /// Which of the results.
@@ -81,13 +81,13 @@ impl Problem {
         }
     }
 
-    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
-    fn plain(&self, order: usize) -> Vec<f64> {
+    /// The answer of a plain evaluation in the kernel's number types, as the draw says.
+    fn plain(&self, draw: Draw) -> Vec<f64> {
         if self.kernel == Kernel::ReluBackward {
             // There is nothing to round.
             return self.exact();
         }
-        let order = orders(self.shape.repeats)[order].clone();
+        let order = draw.order(self.shape.repeats);
         self.each_sum(|before, terms| {
             let sum = order.iter().fold(0.0f32, |sum, &at| sum + terms[at].to_f32());
             self.rounded((before.unwrap_or(0.0) + sum).into())
@@ -115,7 +115,7 @@ impl Problem {
 
     /// How far a kernel's answer is off.
     pub fn deviation(&self, kernel: &[f64]) -> Deviation {
-        let plain = [0, 1, 2].map(|order| self.plain(order));
+        let plain = DRAWS.map(|draw| self.plain(draw));
         let plain = plain.each_ref().map(|plain| &plain[..]);
         deviation(kernel, &plain, &self.exact(), |value| self.rounded(value))
     }

@@ -3,10 +3,10 @@
 use half::bf16;
 
 use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
-use crate::ops::linear::check::{orders, plain_product, transposed, wide};
+use crate::ops::linear::check::{plain_product, transposed, wide};
 use crate::ops::linear::{
     Activation, WeightGradients, WeightJob, Weights, backward_input, backward_weights, forward,
 };
@@ -97,11 +97,11 @@ impl Problem {
         }
     }
 
-    /// The answer of a plain evaluation in the kernel's number types, its sums in order number `order`.
-    fn plain(&self, order: usize) -> Answer {
+    /// The answer of a plain evaluation in the kernel's number types, as the draw says.
+    fn plain(&self, draw: Draw) -> Answer {
         let (rows, width) = (self.rows(), self.width());
         let x: Vec<f32> = self.x.iter().map(|value| value.to_f32()).collect();
-        let order = |len| orders(len)[order].clone();
+        let order = |len| draw.order(len);
         match self.direction {
             Direction::Forward => {
                 let mut scores = plain_product(&x, &self.weight, &order(width));
@@ -121,7 +121,7 @@ impl Problem {
 
     /// How far a kernel's answer is off, by the result's name.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
-        let (exact, plain) = (self.exact(), [0, 1, 2].map(|order| self.plain(order)));
+        let (exact, plain) = (self.exact(), DRAWS.map(|draw| self.plain(draw)));
         let of = |at: usize, name| {
             let round =
                 |value| if name == "dx" { bf16::from_f64(value).to_f64() } else { f64::from(value as f32) };

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{ORDERS, Problem, Set, deviation, normal, row_of};
-use crate::device::check::{Checked, Deviation};
+use super::{Problem, Set, deviation, normal, row_of};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
@@ -147,9 +147,9 @@ impl BackwardProblem {
     }
 
     /// The gradients of a plain evaluation in the kernels' number types: products, weights and sums in f32, weights and
-    /// their gradients rounded to bf16 for the products behind them, results rounded to bf16. Sums go in the order that
-    /// `order` gives to the numbers below a length.
-    fn plain(&self, order: fn(usize) -> Vec<usize>) -> Gradients {
+    /// their gradients rounded to bf16 for the products behind them, results rounded to bf16. Sums go in the
+    /// draw's order.
+    fn plain(&self, draw: Draw) -> Gradients {
         let Heads { count, width } = self.forward.heads;
         let [_, key_rows, rows] = self.forward.rows();
         let mut gradients = Gradients {
@@ -157,7 +157,7 @@ impl BackwardProblem {
             d_kv: vec![0.0; self.forward.kv.len()],
             delta: vec![0.0; count * rows],
         };
-        let dimensions = order(width);
+        let dimensions = draw.order(width);
         let dot = |a: &[bf16], b: &[bf16]| -> f32 {
             dimensions.iter().map(|&d| a[d].to_f32() * b[d].to_f32()).sum()
         };
@@ -177,7 +177,7 @@ impl BackwardProblem {
             for head in 0..count {
                 let (mut d_k, mut d_v) =
                     (vec![0.0; set.keys.len() * width], vec![0.0; set.keys.len() * width]);
-                for number in order(set.queries.len()) {
+                for number in draw.order(set.queries.len()) {
                     let (query, output) = (set.queries.start + number, set.outputs.start + number);
                     let q = self.forward.query(head, query);
                     let d_out = self.of_head(&self.d_heads, head, output);
@@ -186,10 +186,11 @@ impl BackwardProblem {
                     let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
                     let kept = self.forward.kept(&set, head, number);
                     let mut d_q = vec![0.0; width];
-                    for key in order(set.keys.len()) {
+                    for key in draw.order(set.keys.len()) {
                         let k = self.forward.key(head, set.keys.start + key);
                         let v = self.forward.value(head, set.keys.start + key);
-                        let weight = (dot(q, k) * self.forward.scale_log2e() - log2_sum).exp2();
+                        let power = dot(q, k) * self.forward.scale_log2e() - log2_sum;
+                        let weight = draw.approximate.exp2(power);
                         let d_score = weight * (dot(d_out, v) * (kept[key] * keep) - delta);
                         let here = key * width..(key + 1) * width;
                         add(&mut d_q, d_score, k);
@@ -212,7 +213,7 @@ impl BackwardProblem {
 
     fn reference(&self) -> &Reference {
         self.reference
-            .get_or_init(|| Reference { exact: self.exact(), plain: ORDERS.map(|order| self.plain(order)) })
+            .get_or_init(|| Reference { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) })
     }
 
     /// How far the gradient of q and δ are off.

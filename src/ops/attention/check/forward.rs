@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::{ORDERS, Problem, deviation};
-use crate::device::check::{Checked, Deviation, taken};
+use super::{Problem, deviation};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, taken};
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
@@ -40,16 +40,16 @@ impl Problem {
     }
 
     /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32 and powers of two, weights
-    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go in the order that `order` gives
-    /// to the numbers below a length.
-    fn plain(&self, order: fn(usize) -> Vec<usize>) -> Answer {
+    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go in the draw's
+    /// order.
+    fn plain(&self, draw: Draw) -> Answer {
         let (count, width) = (self.heads.count, self.heads.width);
         let [.., rows] = self.rows();
         let mut answer =
             Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
-        let dimensions = order(width);
+        let dimensions = draw.order(width);
         for set in self.sets() {
-            let keys = order(set.keys.len());
+            let keys = draw.order(set.keys.len());
             for head in 0..count {
                 for (number, (query, output)) in set.queries.clone().zip(set.outputs.clone()).enumerate() {
                     let q = self.query(head, query);
@@ -60,10 +60,11 @@ impl Problem {
                     };
                     let scores: Vec<f32> = keys.iter().map(score).collect();
                     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp2()).collect();
+                    let weights: Vec<f32> =
+                        scores.iter().map(|score| draw.approximate.exp2(score - largest)).collect();
                     let sum: f32 = weights.iter().sum();
                     answer.log_sum_exp[head * rows + output] =
-                        f64::from((largest + sum.log2()) * std::f32::consts::LN_2);
+                        f64::from((largest + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
                     let kept = self.kept(&set, head, number);
                     let mut result = vec![0.0f32; width];
                     for (&key, &weight) in keys.iter().zip(&weights) {
@@ -85,7 +86,7 @@ impl Problem {
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
         let reference = self
             .reference
-            .get_or_init(|| Reference { exact: self.exact(), plain: ORDERS.map(|order| self.plain(order)) });
+            .get_or_init(|| Reference { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) });
         let Reference { exact, plain } = reference;
         let heads = plain.each_ref().map(|plain| &plain.heads[..]);
         let log_sum_exp = plain.each_ref().map(|plain| &plain.log_sum_exp[..]);

@@ -11,7 +11,7 @@ pub use forward::Answer;
 use half::bf16;
 
 use super::{Attention, AttentionPlan, Heads, Roles, Rows};
-use crate::device::check::{Checked, Deviation, SEED, deviation};
+use crate::device::check::{Checked, Deviation, SEED, deviation, to_bf16};
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
 use crate::rng::{Rng, Stream};
@@ -237,19 +237,8 @@ impl Problem {
     }
 }
 
-/// The orders of sums: each gives one to the numbers below a length.
-const ORDERS: [fn(usize) -> Vec<usize>; 3] = [
-    |len| (0..len).collect(),
-    |len| (0..len).rev().collect(),
-    |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
-];
-
 fn normal(rng: &mut Rng, len: usize) -> Vec<bf16> {
     (0..len).map(|_| bf16::from_f64(rng.normal())).collect()
-}
-
-fn to_bf16(value: f64) -> f64 {
-    bf16::from_f64(value).to_f64()
 }
 
 /// D values of `[H, rows, D]`.
