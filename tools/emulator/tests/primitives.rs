@@ -144,6 +144,22 @@ fn exp2_and_log2_at_their_edges() {
         let exact = f64::from(x).exp2();
         assert!((f64::from(exp2(x)) - exact).abs() <= exact * 2f64.powi(-22), "exp2({x})");
     }
+    for x in [0.3f32, 0.7, 1.3, 3.7, 1e-30, 1e30] {
+        let exact = f64::from(x).log2();
+        let allowed = if (0.5..2.0).contains(&x) { 1.0 } else { exact.abs() } * 2f64.powi(-22);
+        assert!((f64::from(log2(x)) - exact).abs() <= allowed, "log2({x})");
+    }
+}
+
+/// As in hardware: kernels may not count on the nearest values.
+#[test]
+fn exp2_and_log2_are_approximate() {
+    let arguments = || (1..200).map(|number| number as f32 * 0.13);
+    let nearest = |of: fn(f32) -> f32, nearest: fn(f32) -> f32| {
+        arguments().filter(|&x| of(x) == nearest(x)).count()
+    };
+    assert!(nearest(|x| arithmetic(-x, 0.0).0, |x| (-x).exp2()) < 100);
+    assert!(nearest(|x| arithmetic(x, 0.0).1, f32::log2) < 190);
 }
 
 /// To bf16, to nearest, ties to even, by trying both neighbours.

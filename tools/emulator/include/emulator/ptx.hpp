@@ -19,6 +19,14 @@ inline uint32_t round_bf16(float x) {
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
+// An error of an approximate function of x, which may be 2^-22 (PTX ISA): somewhat less than half, since the result is
+// rounded twice besides, and the same for the same x, as in hardware, whose own errors are not known.
+inline double approximation_error(float x) {
+    uint32_t bits = __float_as_uint(x) * 0x9e3779b9u;
+    bits = (bits ^ bits >> 15) * 0x85ebca6bu;
+    return (bits / double(UINT32_MAX) * 2.0 - 1.0) * 0x0.fp-23;
+}
+
 } // namespace emu
 
 // Nothing that kernels/ptx.cuh lacks: a kernel that used it would not compile for a GPU.
@@ -156,12 +164,21 @@ inline uint32_t ballot(bool is, emu::Site site = emu::Site::here()) {
 
 inline float exp2(float x) {
     emu::count_exponential();
-    return emu::canonical_nan(emu::flush_subnormal(exp2f(emu::flush_subnormal(x))));
+    x = emu::flush_subnormal(x);
+    const float near = exp2f(x);
+    // Whole powers are exact.
+    const float found = x == truncf(x) ? near : float(near * (1.0 + emu::approximation_error(x)));
+    return emu::canonical_nan(emu::flush_subnormal(found));
 }
 
 inline float log2(float x) {
     emu::count_exponential();
-    return emu::canonical_nan(log2f(emu::flush_subnormal(x)));
+    x = emu::flush_subnormal(x);
+    const float near = log2f(x);
+    // Near 1 the error is absolute; of whole powers there is none.
+    const float scale = x > 0.5f && x < 2.0f ? 1.0f : near;
+    const float found = near == truncf(near) ? near : float(near + scale * emu::approximation_error(x));
+    return emu::canonical_nan(found);
 }
 
 inline uint32_t pack_bf16(float low, float high) { return emu::round_bf16(low) | emu::round_bf16(high) << 16; }
