@@ -56,12 +56,16 @@ impl Problem {
                     let score = |key: &usize| {
                         let k = self.key(head, set.keys.start + key);
                         let products = dimensions.iter().map(|&d| q[d].to_f32() * k[d].to_f32());
-                        products.sum::<f32>() * self.scale_log2e()
+                        products.sum::<f32>()
                     };
                     let scores: Vec<f32> = keys.iter().map(score).collect();
-                    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let weights: Vec<f32> =
-                        scores.iter().map(|score| draw.approximate.exp2(score - largest)).collect();
+                    // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
+                    let scale = self.scale_log2e();
+                    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max) * scale;
+                    let weights: Vec<f32> = scores
+                        .iter()
+                        .map(|score| draw.approximate.exp2(score.mul_add(scale, -largest)))
+                        .collect();
                     let sum: f32 = weights.iter().sum();
                     answer.log_sum_exp[head * rows + output] =
                         f64::from((largest + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
