@@ -281,16 +281,19 @@ impl Tape {
     fn linear_backward(&mut self, gradient: &[f64], x: Id, weight: Id, bias: Id) {
         let (inputs, outputs) = (self.nodes[x.0].columns, self.value(bias).len());
         let stride = self.value(weight).len() / outputs;
+        let [mut of_x, mut of_weight] = [x, weight].map(|id| std::mem::take(&mut self.nodes[id.0].gradient));
         for (row, d) in gradient.chunks(outputs).enumerate() {
             self.add(bias, 0, d);
-            for (output, d) in d.iter().enumerate() {
-                let times = |values: &[f64]| values.iter().map(|value| value * d).collect::<Vec<_>>();
-                let of_x = times(&self.value(weight)[output * stride..][..inputs]);
-                let of_weight = times(&self.value(x)[row * inputs..][..inputs]);
-                self.add(x, row * inputs, &of_x);
-                self.add(weight, output * stride, &of_weight);
+            let in_row = row * inputs..(row + 1) * inputs;
+            // Behind a ReLU many are 0.
+            for (output, &d) in d.iter().enumerate().filter(|(_, d)| **d != 0.0) {
+                let in_weight = output * stride..output * stride + inputs;
+                add_times(&mut of_x[in_row.clone()], d, &self.value(weight)[in_weight.clone()]);
+                add_times(&mut of_weight[in_weight], d, &self.value(x)[in_row.clone()]);
             }
         }
+        self.nodes[x.0].gradient = of_x;
+        self.nodes[weight.0].gradient = of_weight;
     }
 
     fn norm_backward(
@@ -352,15 +355,18 @@ impl Tape {
                     self.round(&mut kept);
                     let q_row = sets.queries[set].start + query;
                     let scale = 1.0 / (width as f64).sqrt();
+                    let [mut of_q, mut of_k, mut of_v] =
+                        [q, k, v].map(|id| std::mem::take(&mut self.nodes[id.0].gradient));
                     for (key, key_row) in sets.keys[set].clone().enumerate() {
-                        let times =
-                            |values: &[f64], by: f64| values.iter().map(|x| x * by).collect::<Vec<_>>();
-                        let of_q = times(&self.value(k)[at(key_row)..][..width], scale * of_scores[key]);
-                        let of_k = times(&self.value(q)[at(q_row)..][..width], scale * of_scores[key]);
-                        let of_v = times(d, kept[key]);
-                        self.add(q, at(q_row), &of_q);
-                        self.add(k, at(key_row), &of_k);
-                        self.add(v, at(key_row), &of_v);
+                        let (query, key_at) =
+                            (at(q_row)..at(q_row) + width, at(key_row)..at(key_row) + width);
+                        let of_score = scale * of_scores[key];
+                        add_times(&mut of_q[query.clone()], of_score, &self.value(k)[key_at.clone()]);
+                        add_times(&mut of_k[key_at.clone()], of_score, &self.value(q)[query]);
+                        add_times(&mut of_v[key_at], kept[key], d);
+                    }
+                    for (id, gradient) in [(q, of_q), (k, of_k), (v, of_v)] {
+                        self.nodes[id.0].gradient = gradient;
                     }
                 }
             }
@@ -375,6 +381,21 @@ fn drop(weights: &mut [f64], dropout: Option<Dropout>, place: [usize; 3]) {
     }
 }
 
+/// to += factor · from
+fn add_times(to: &mut [f64], factor: f64, from: &[f64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
+}
+
+/// In several sums, which processors add side by side.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
+    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let mut sum: f64 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    let mut sums = [0.0; 8];
+    for (a, b) in a.zip(b) {
+        for at in 0..8 {
+            sums[at] += a[at] * b[at];
+        }
+    }
+    sum += sums.iter().sum::<f64>();
+    sum
 }

@@ -89,12 +89,12 @@ fn a_run_goes_on_on_the_other_device() {
     on_gpu(|gpu| {
         let model = || problem.model.clone();
         let mut first = GpuLearner::new(gpu, model(), start(&problem), objective(loss)).unwrap();
-        let before = losses(&mut first, &problem, 5);
+        let before = losses(&mut first, &problem, 3);
         let weights = first.snapshot().unwrap().clone();
-        assert_eq!((weights.adam.step, weights.parameters.len()), (5, problem.parameters.len()));
+        assert_eq!((weights.adam.step, weights.parameters.len()), (3, problem.parameters.len()));
         drop(first);
         let mut second = CpuLearner::new(model(), weights, objective(loss));
-        let between = losses(&mut second, &problem, 5);
+        let between = losses(&mut second, &problem, 3);
         let weights = second.snapshot().unwrap().clone();
         let mut third =
             GpuLearner::new(Gpu::new(0).unwrap(), model(), weights.clone(), objective(loss)).unwrap();
@@ -103,7 +103,7 @@ fn a_run_goes_on_on_the_other_device() {
         assert_eq!(back.parameters, weights.parameters);
         assert_eq!((&back.adam.first, &back.adam.second), (&weights.adam.first, &weights.adam.second));
         assert_eq!(back.average, weights.average);
-        let after = losses(&mut third, &problem, 5);
+        let after = losses(&mut third, &problem, 3);
         let all: Vec<f64> = [before, between, after].concat();
         assert!(all.windows(2).all(|pair| pair[1] < pair[0]), "{all:?}");
     });
