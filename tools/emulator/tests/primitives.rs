@@ -155,9 +155,8 @@ fn exp2_and_log2_at_their_edges() {
 #[test]
 fn exp2_and_log2_are_approximate() {
     let arguments = || (1..200).map(|number| number as f32 * 0.13);
-    let nearest = |of: fn(f32) -> f32, nearest: fn(f32) -> f32| {
-        arguments().filter(|&x| of(x) == nearest(x)).count()
-    };
+    let nearest =
+        |of: fn(f32) -> f32, nearest: fn(f32) -> f32| arguments().filter(|&x| of(x) == nearest(x)).count();
     assert!(nearest(|x| arithmetic(-x, 0.0).0, |x| (-x).exp2()) < 100);
     assert!(nearest(|x| arithmetic(x, 0.0).1, f32::log2) < 190);
 }
