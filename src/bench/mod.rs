@@ -3,10 +3,13 @@
 //! A [`Plan`] says what is measured; [`run`](Plan::run) makes one batch up and takes the same step on it again and
 //! again: for training the step of the trainer, for scoring the forward pass of the scorer. The [`Report`] holds
 //! documents a second, operations a second, their share of what a large product of matrices reaches in the same
-//! process, memory, and allocations.
+//! process, memory, and allocations; of a GPU also the share of its [`floor`], launches, and the time of each kernel.
 
 pub mod allocations;
 pub mod chart;
+pub mod floor;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod machine;
 pub mod peak;
 pub mod plan;

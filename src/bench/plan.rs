@@ -13,7 +13,7 @@ use crate::model::memory::{Activations, fixed};
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
 use crate::ops::loss::Loss;
 use crate::rng::{Rng, Stream};
-use crate::train::config::Preset;
+use crate::train::config::{DeviceChoice, Preset};
 use crate::train::learner::{Objective, in_pool};
 use crate::train::state::Weights;
 use crate::train::{CpuLearner, TrainConfig};
@@ -56,6 +56,8 @@ pub struct Plan {
     pub steps: usize,
     /// Steps before, in which buffers grow and caches fill; at least 1.
     pub warmup: usize,
+    /// Where: never [`DeviceChoice::Auto`].
+    pub device: DeviceChoice,
 }
 
 impl Plan {
@@ -80,6 +82,10 @@ impl Plan {
         };
         let batch = self.documents() as f64 * (self.config.input_size() as f64 + 1.0);
         let values = (arrays * parameters) as f64 + batch;
+        if self.device == DeviceChoice::Cuda {
+            // All that is computed is on the GPU.
+            return values * size_of::<f32>() as f64;
+        }
         let activations = Activations::new(&self.config, self.mode.keep());
         let largest = self.sizes.iter().copied().max().unwrap_or(0);
         let threads = rayon::current_num_threads();
@@ -88,26 +94,44 @@ impl Plan {
             + fixed(&self.config, threads, largest) as f64
     }
 
-    /// Measures, on the threads of the current pool.
+    /// Measures `rounds` times, at least once, on the threads of the current pool or on the GPU.
     ///
     /// # Errors
     /// Where the plan contradicts itself or the machine has not the memory for it, before anything is computed;
     /// where a loss or gradient stops being finite.
-    pub fn run(&self) -> Result<Report> {
-        Ok(Report::new(self, self.measure()?))
+    pub fn run(&self, rounds: usize) -> Result<Report> {
+        let mut measured = self.measure()?;
+        for _ in 1..rounds {
+            measured.add(self.measure()?);
+        }
+        Ok(Report::new(self, measured))
     }
 
     /// What [`run`](Self::run) reports on.
     pub(super) fn measure(&self) -> Result<Measured> {
         let model = self.check()?;
         machine::restart_peak_rss();
+        if self.device == DeviceChoice::Cuda {
+            return self.measure_on_gpu(model);
+        }
         let batch = self.batch();
         let parameters = model.layout().init(self.seed);
         let (seconds, allocations_per_step) = match self.mode {
             Mode::Train => self.train(model, parameters, &batch)?,
             Mode::Infer => self.infer(&model, &parameters, &batch)?,
         };
-        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss() })
+        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss(), gpu: None })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn measure_on_gpu(&self, model: SetRank) -> Result<Measured> {
+        let (objective, lr) = objective();
+        super::gpu::measure(self, model, objective, lr)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn measure_on_gpu(&self, _: SetRank) -> Result<Measured> {
+        Err(crate::device::DeviceError::from(crate::device::Unavailable::NotBuilt).into())
     }
 
     /// The model, if the plan does not contradict itself and fits the memory.
@@ -125,6 +149,10 @@ impl Plan {
         }
         let model = SetRank::new(self.config.clone())?;
         self.check_memory(machine::available_memory(), model.layout().len())?;
+        #[cfg(feature = "cuda")]
+        if self.device == DeviceChoice::Cuda {
+            super::gpu::check(self, &model)?;
+        }
         Ok(model)
     }
 
@@ -135,8 +163,8 @@ impl Plan {
     }
 
     /// Random features and labels: normal, or uniform in [0, 1) for the rbf input.
-    fn batch(&self) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn batch(&self) -> Batch {
+        let mut batch = Batch { rows: (0..self.documents()).collect(), ..Batch::default() };
         batch.offsets.push(0);
         for &size in &self.sizes {
             batch.offsets.push(batch.offsets[batch.offsets.len() - 1] + size);
@@ -153,10 +181,7 @@ impl Plan {
 
     /// Seconds of each timed training step, and allocations a step.
     fn train(&self, model: SetRank, parameters: Vec<f32>, batch: &Batch) -> Result<(Vec<f64>, Option<f64>)> {
-        let recommended = TrainConfig::preset(Preset::Default);
-        // The loss of the authors' code, which other implementations have, too.
-        let loss = Loss::SoftmaxCrossEntropy;
-        let objective = Objective { loss, clip: recommended.clip, adam: recommended.adam(), ema: 0.0 };
+        let (objective, lr) = objective();
         let mut learner = CpuLearner::new(model, Weights::new(parameters), objective);
         let (seed, sets) = (self.seed, self.sizes.len());
         self.time(move |step| {
@@ -164,14 +189,11 @@ impl Plan {
             let training = TrainingStep { seed, step };
             let losses_are_finite =
                 learner.accumulate(batch, sets, training).iter().all(|loss| loss.is_finite());
-            let norm = learner.finish(recommended.lr);
+            let norm = learner.finish(lr);
             if losses_are_finite && norm.is_finite() {
                 return Ok(());
             }
-            Err(Error::NonFinite(format!(
-                "step {}: a loss or gradient is not finite; try another --seed or a smaller model",
-                step + 1
-            )))
+            Err(not_finite(step))
         })
     }
 
@@ -207,6 +229,22 @@ impl Plan {
     }
 }
 
+/// What a training step minimises, and its learning rate: the loss of the authors' code, which other implementations
+/// have, too.
+fn objective() -> (Objective, f64) {
+    let recommended = TrainConfig::preset(Preset::Default);
+    let loss = Loss::SoftmaxCrossEntropy;
+    (Objective { loss, clip: recommended.clip, adam: recommended.adam(), ema: 0.0 }, recommended.lr)
+}
+
+/// Why a run cannot go on behind step number `step`, from 0.
+pub(super) fn not_finite(step: u64) -> Error {
+    Error::NonFinite(format!(
+        "step {}: a loss or gradient is not finite; try another --seed or a smaller model",
+        step + 1
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,13 +261,13 @@ mod tests {
             encoder: Encoder::Imsab,
             ..ModelConfig::default()
         };
-        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1 }
+        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1, device: DeviceChoice::Cpu }
     }
 
     #[test]
     fn a_report_adds_up() {
         for mode in [Mode::Train, Mode::Infer] {
-            let report = plan(mode).run().unwrap();
+            let report = plan(mode).run(1).unwrap();
             assert!(report.peak_gflops.is_none() && report.share.is_none());
             let report = report.with_peak(Some(10.0));
             assert_eq!((report.docs, report.sets), (9, 3));
@@ -245,7 +283,7 @@ mod tests {
     fn contradictions_are_errors() {
         let mut plan = plan(Mode::Train);
         let fails = |plan: &Plan, part: &str| {
-            let message = plan.run().unwrap_err().to_string();
+            let message = plan.run(1).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         };
         fails(&Plan { steps: 0, ..plan.clone() }, "steps");
@@ -264,6 +302,6 @@ mod tests {
         let message = plan.check_memory(Some(1000), 100).unwrap_err().to_string();
         assert!(message.contains("3 sets with 9 documents"), "{message}");
         let huge = Plan { sizes: vec![1 << 20; 1 << 20], ..plan };
-        assert!(huge.run().unwrap_err().to_string().contains("GiB"));
+        assert!(huge.run(1).unwrap_err().to_string().contains("GiB"));
     }
 }

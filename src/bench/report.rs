@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::floor::{self, Rates};
 use super::machine;
 use super::plan::{Mode, Plan};
 use crate::config::Encoder;
@@ -16,6 +17,43 @@ pub(super) struct Measured {
     pub seconds: Vec<f64>,
     pub allocations_per_step: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
+    pub gpu: Option<GpuFigures>,
+}
+
+/// What was found of a GPU, as it takes steps of one [`Plan`].
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuFigures {
+    /// Its name.
+    pub name: String,
+    /// Kernels that a step launches.
+    pub launches_per_step: f64,
+    /// Bytes of its memory that were taken at the most, by the driver's count.
+    pub device_bytes: usize,
+    /// BW: bytes a second that a large copy on it reads and writes.
+    pub copy_bytes_per_s: f64,
+    /// E: exponentials a second, by its clock.
+    pub exponentials_per_s: f64,
+    /// Documents a second at the [`floor`], where the peak is known and the floor's table has the model.
+    pub floor_docs_per_s: Option<f64>,
+    /// The share of it that a step of median length reaches.
+    pub share_of_floor: Option<f64>,
+    /// What each kernel takes of a step, the longest first; in steps of their own, with an event around every launch.
+    pub kernels: Vec<KernelFigures>,
+    /// Seconds of such a step.
+    pub profiled_step_s: f64,
+    /// Those of them that are no kernel's: copies, clearing, and gaps.
+    pub between_kernels_s: f64,
+}
+
+/// What one kernel takes of a step.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelFigures {
+    /// Its name.
+    pub kernel: String,
+    /// Launches a step.
+    pub launches: f64,
+    /// Seconds a step.
+    pub seconds: f64,
 }
 
 impl Measured {
@@ -24,6 +62,12 @@ impl Measured {
         self.seconds.extend(other.seconds);
         self.allocations_per_step = largest([self.allocations_per_step, other.allocations_per_step]);
         self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
+        // The fastest copy, and of all else the newest.
+        let copies = [&self.gpu, &other.gpu].map(|gpu| gpu.as_ref().map(|gpu| gpu.copy_bytes_per_s));
+        self.gpu = other.gpu;
+        if let (Some(gpu), Some(fastest)) = (&mut self.gpu, largest(copies)) {
+            gpu.copy_bytes_per_s = fastest;
+        }
     }
 }
 
@@ -64,12 +108,25 @@ pub struct Report {
     pub cpu: String,
     /// Its widest vector instructions.
     pub isa: &'static str,
+    /// Medians of the seconds of each round's steps, in order.
+    pub rounds_s: Vec<f64>,
+    /// What was found of the GPU, where one took the steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuFigures>,
+    #[serde(skip)]
+    plan: Plan,
 }
 
 impl Report {
     /// The figures of `plan`.
     pub(super) fn new(plan: &Plan, measured: Measured) -> Self {
-        let Measured { mut seconds, allocations_per_step, peak_rss_bytes } = measured;
+        let Measured { mut seconds, allocations_per_step, peak_rss_bytes, gpu } = measured;
+        let of_round = |round: &[f64]| {
+            let mut round = round.to_vec();
+            round.sort_unstable_by(f64::total_cmp);
+            median(&round)
+        };
+        let rounds_s = seconds.chunks(plan.steps).map(of_round).collect();
         seconds.sort_unstable_by(f64::total_cmp);
         let docs: usize = plan.sizes.iter().sum();
         let median_s = median(&seconds);
@@ -92,6 +149,9 @@ impl Report {
             threads: rayon::current_num_threads(),
             cpu: machine::cpu_name(),
             isa: level().name(),
+            rounds_s,
+            gpu,
+            plan: plan.clone(),
         }
     }
 
@@ -104,8 +164,33 @@ impl Report {
     }
 
     /// The same beside what a large product of matrices reaches, in 10⁹ operations a second, where that was measured.
-    pub fn with_peak(self, peak_gflops: Option<f64>) -> Self {
-        Report { peak_gflops, share: peak_gflops.map(|peak| self.gflops / peak), ..self }
+    pub fn with_peak(mut self, peak_gflops: Option<f64>) -> Self {
+        self.peak_gflops = peak_gflops;
+        self.share = peak_gflops.map(|peak| self.gflops / peak);
+        if let Some(gpu) = &mut self.gpu {
+            let seconds = peak_gflops.and_then(|peak| {
+                let (bytes, exponentials) = (gpu.copy_bytes_per_s, gpu.exponentials_per_s);
+                let rates = Rates { operations: 1e9 * peak, bytes, exponentials };
+                floor::seconds(&self.plan.config, self.mode, &self.plan.sizes, rates)
+            });
+            gpu.floor_docs_per_s = seconds.map(|seconds| self.docs as f64 / seconds);
+            gpu.share_of_floor = gpu.floor_docs_per_s.map(|floor| self.docs_per_s / floor);
+        }
+        self
+    }
+
+    /// The most memory that was held: the GPU's, where one took the steps, else the process's.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.gpu.as_ref().map_or(self.peak_rss_bytes, |gpu| Some(gpu.device_bytes as u64))
+    }
+
+    /// How far the medians of the rounds are apart, as a share of the median of all steps.
+    pub fn spread(&self) -> f64 {
+        let (least, most) = self
+            .rounds_s
+            .iter()
+            .fold((f64::INFINITY, 0.0f64), |(least, most), &round| (least.min(round), most.max(round)));
+        (most - least).max(0.0) / self.median_s
     }
 }
 
@@ -135,14 +220,16 @@ impl fmt::Display for Report {
             _ => "not measured".to_owned(),
         };
         let memory = self
-            .peak_rss_bytes
+            .memory_bytes()
             .map_or_else(unknown, |bytes| format!("{:.0} MiB at most", bytes as f64 / f64::from(1 << 20)));
-        let allocations =
-            self.allocations_per_step.map_or_else(|| "not counted".to_owned(), |n| format!("{n:.1}"));
-        let rows = [
+        let machine = match &self.gpu {
+            Some(gpu) => gpu.name.clone(),
+            None => format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads),
+        };
+        let mut rows = vec![
             ("model", format!("{}, {what}", self.encoder_name())),
             ("batch", format!("{} sets, {} documents", self.sets, self.docs)),
-            ("machine", format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads)),
+            ("machine", machine),
             ("documents", format!("{:.0} a second", self.docs_per_s)),
             (
                 "time",
@@ -159,12 +246,51 @@ impl fmt::Display for Report {
             ),
             ("peak", peak),
             ("memory", memory),
-            ("allocations", format!("{allocations} a step")),
         ];
+        if self.rounds_s.len() > 1 {
+            let (rounds, spread) = (self.rounds_s.len(), 100.0 * self.spread());
+            rows.push(("rounds", format!("{rounds}, their medians {spread:.1} % apart")));
+        }
+        match &self.gpu {
+            Some(gpu) => rows.extend(gpu.rows()),
+            None => {
+                let allocations =
+                    self.allocations_per_step.map_or_else(|| "not counted".to_owned(), |n| format!("{n:.1}"));
+                rows.push(("allocations", format!("{allocations} a step")));
+            }
+        }
         for (name, value) in rows {
             writeln!(f, "{name:<12} {value}")?;
         }
-        Ok(())
+        self.gpu.as_ref().map_or(Ok(()), |gpu| gpu.write_kernels(f))
+    }
+}
+
+impl GpuFigures {
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let floor = match (self.floor_docs_per_s, self.share_of_floor) {
+            (Some(floor), Some(share)) => {
+                format!("{floor:.0} documents a second, of which {:.1} % are reached", 100.0 * share)
+            }
+            _ => "not known".to_owned(),
+        };
+        vec![
+            ("launches", format!("{:.1} a step", self.launches_per_step)),
+            ("copying", format!("{:.1} GB/s", self.copy_bytes_per_s / 1e9)),
+            ("floor", floor),
+        ]
+    }
+
+    fn write_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |name: &str, launches: &str, seconds: f64| {
+            let share = 100.0 * seconds / self.profiled_step_s;
+            writeln!(f, "{name:<32} {launches:>8} {:>10.3} {share:>6.1} %", 1e3 * seconds)
+        };
+        row("kernels of a step: launches, ms", "", self.profiled_step_s)?;
+        for kernel in &self.kernels {
+            row(&kernel.kernel, &format!("{:.1}", kernel.launches), kernel.seconds)?;
+        }
+        row("between kernels", "", self.between_kernels_s)
     }
 }
 
@@ -185,6 +311,7 @@ mod tests {
             seconds: seconds.to_vec(),
             allocations_per_step: Some(allocations),
             peak_rss_bytes: peak,
+            gpu: None,
         };
         let mut rounds = measured(&[4.0, 1.0], 2.0, Some(5));
         rounds.add(measured(&[3.0], 0.5, Some(7)));

@@ -93,6 +93,51 @@ impl SizeSource {
     }
 }
 
+impl SizeSource {
+    /// The sizes of as many sets as have at most `documents` documents together: of a file, its first ones.
+    ///
+    /// # Errors
+    /// As [`sizes`](Self::sizes), and where not even one set fits.
+    pub fn sizes_of(&self, documents: usize, seed: u64) -> Result<Vec<usize>> {
+        let sizes = match self {
+            SizeSource::File(_) => {
+                let mut sum = 0;
+                let all = self.sizes(None, seed)?.into_iter();
+                all.take_while(|size| {
+                    sum += size;
+                    sum <= documents
+                })
+                .collect()
+            }
+            _ => {
+                // From about as many sets as their mean says.
+                let of = |sets: usize| self.sizes(Some(sets), seed);
+                let fit = |sizes: &[usize]| sizes.iter().sum::<usize>() <= documents;
+                let many = of(DEFAULT_SETS)?;
+                let about = documents / (many.iter().sum::<usize>() / many.len()).max(1);
+                let mut sizes = of(about.clamp(1, MAX))?;
+                while !fit(&sizes) && sizes.len() > 1 {
+                    sizes = of(sizes.len() - 1)?;
+                }
+                while sizes.len() < MAX {
+                    let more = of(sizes.len() + 1)?;
+                    if !fit(&more) {
+                        break;
+                    }
+                    sizes = more;
+                }
+                if fit(&sizes) { sizes } else { Vec::new() }
+            }
+        };
+        if sizes.is_empty() {
+            return Err(Error::config(format!(
+                "--batch-docs {documents}: not even one set has so few documents"
+            )));
+        }
+        Ok(sizes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +162,22 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, other);
         }
+    }
+
+    #[test]
+    fn sets_are_as_many_as_fit() {
+        for name in ["istella", "mslr", "yahoo", "40"] {
+            let source: SizeSource = name.parse().unwrap();
+            for documents in [500, 1280, 33_792] {
+                let sizes = source.sizes_of(documents, 1).unwrap();
+                let sum: usize = sizes.iter().sum();
+                let one_more: usize = source.sizes(Some(sizes.len() + 1), 1).unwrap().iter().sum();
+                assert!(sum <= documents && documents < one_more, "{name}: {sum} {one_more}");
+            }
+        }
+        assert_eq!(SizeSource::Fixed(40).sizes_of(80, 1).unwrap(), [40, 40]);
+        let few = SizeSource::Fixed(40).sizes_of(39, 1).unwrap_err().to_string();
+        assert!(few.contains("--batch-docs 39"), "{few}");
     }
 
     #[test]

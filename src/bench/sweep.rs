@@ -124,7 +124,7 @@ impl Growth {
         sweep: Sweep,
         base: &Plan,
         rounds: usize,
-        peak: impl Fn() -> Option<f64>,
+        peak: impl Fn() -> Result<Option<f64>>,
         mut progress: impl FnMut(usize, &Report),
     ) -> Result<Self> {
         if rounds == 0 {
@@ -135,7 +135,7 @@ impl Growth {
         let mut found: Vec<Option<Measured>> = vec![None; plans.len()];
         let mut best_peak = None;
         for _ in 0..rounds {
-            best_peak = largest([best_peak, peak()]);
+            best_peak = largest([best_peak, peak()?]);
             for ((at, plan), found) in plans.iter().zip(&mut found) {
                 let measured = plan.measure()?;
                 match found {
@@ -145,7 +145,7 @@ impl Growth {
                 progress(*at, &Report::new(plan, found.clone().expect("just measured")));
             }
         }
-        best_peak = largest([best_peak, peak()]);
+        best_peak = largest([best_peak, peak()?]);
         let points = plans.iter().zip(found).map(|((at, plan), found)| Point {
             at: *at,
             report: Report::new(plan, found.expect("at least one round")).with_peak(best_peak),
@@ -163,9 +163,9 @@ impl Growth {
         self.chart("GFLOP/s", |report| Some(report.gflops))
     }
 
-    /// The most memory of the process along the axis, in MiB.
+    /// The most memory of the process, or of the GPU, along the axis, in MiB.
     pub fn memory(&self) -> Chart {
-        self.chart("Memory, MiB", |report| Some(report.peak_rss_bytes? as f64 / f64::from(1 << 20)))
+        self.chart("Memory, MiB", |report| Some(report.memory_bytes()? as f64 / f64::from(1 << 20)))
     }
 
     fn chart(&self, y: &str, value: impl Fn(&Report) -> Option<f64>) -> Chart {
@@ -199,7 +199,7 @@ impl Growth {
         for Point { at, report } in &self.points {
             let share = report.share.map_or_else(absent, |share| format!("{:.0} %", 100.0 * share));
             let memory = report
-                .peak_rss_bytes
+                .memory_bytes()
                 .map_or_else(absent, |bytes| format!("{:.0}", bytes as f64 / f64::from(1 << 20)));
             let allocations = report.allocations_per_step.map_or_else(absent, |count| format!("{count:.1}"));
             // Writing to a string cannot fail.
@@ -220,6 +220,7 @@ impl Growth {
 mod tests {
     use super::*;
     use crate::config::ModelConfig;
+    use crate::train::config::DeviceChoice;
 
     fn base() -> Plan {
         let config = ModelConfig {
@@ -231,7 +232,15 @@ mod tests {
             num_inducing: 2,
             ..ModelConfig::default()
         };
-        Plan { mode: Mode::Infer, config, sizes: vec![2, 3], seed: 1, steps: 1, warmup: 1 }
+        Plan {
+            mode: Mode::Infer,
+            config,
+            sizes: vec![2, 3],
+            seed: 1,
+            steps: 1,
+            warmup: 1,
+            device: DeviceChoice::Cpu,
+        }
     }
 
     #[test]
@@ -255,7 +264,7 @@ mod tests {
         let peaks = std::cell::Cell::new(0.0);
         let peak = || {
             peaks.set(peaks.get() + 1.0);
-            Some(10.0 / peaks.get())
+            Ok(Some(10.0 / peaks.get()))
         };
         let growth =
             Growth::measure(Sweep::Blocks, &base(), 2, peak, |_, report| told.push(report.steps)).unwrap();
@@ -263,7 +272,7 @@ mod tests {
         assert_eq!(told, [[1; 2 * BLOCKS.len()], [2; 2 * BLOCKS.len()]].concat());
         assert!(growth.points.iter().all(|point| point.report.peak_gflops == Some(10.0)));
         assert_eq!(peaks.get(), 3.0);
-        assert!(Growth::measure(Sweep::Blocks, &base(), 0, || None, |_, _| ()).is_err());
+        assert!(Growth::measure(Sweep::Blocks, &base(), 0, || Ok(None), |_, _| ()).is_err());
         let speed = growth.speed();
         assert_eq!((&speed.lines[0].name[..], &speed.lines[1].name[..]), ("msab", "imsab"));
         assert!(speed.lines.iter().all(|line| line.points.iter().map(|p| p.0).eq(BLOCKS.map(|b| b as f64))));

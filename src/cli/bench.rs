@@ -11,7 +11,7 @@ use setrank::data::normalize::{Kind, Normalize};
 use setrank::files::write_atomically;
 use setrank::train::config::DeviceChoice;
 
-use super::compute::ComputeArgs;
+use super::compute::{self, ComputeArgs};
 
 /// Documents of each set where nothing says how many.
 const DEFAULT_SIZE: usize = 40;
@@ -35,6 +35,9 @@ pub struct Args {
     /// Sets of the batch [default: 32, or all of the file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
     sets: Option<u32>,
+    /// As many sets as have at most N documents together, instead of --sets
+    #[arg(long, value_name = "N", conflicts_with = "sets", value_parser = clap::value_parser!(u32).range(1..=1 << 30), help_heading = "Batch")]
+    batch_docs: Option<u32>,
     /// Print the sizes, one a line, and measure nothing
     #[arg(long, conflicts_with = "sweep", help_heading = "Batch")]
     print_sizes: bool,
@@ -76,12 +79,16 @@ pub struct Args {
     /// Steps before that are not
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
     warmup: u32,
-    /// Side of the product of two matrices that measures the peak; 0 leaves it out
+    /// Side of the product of two matrices that measures the peak, on a GPU of the largest one; 0 leaves it out
     #[arg(long, value_name = "N", default_value_t = peak::SIDE as u32, value_parser = clap::value_parser!(u32).range(0..=32768), help_heading = "Measuring")]
     peak_side: u32,
-    /// Write one JSON object instead of a table
-    #[arg(long, help_heading = "Measuring")]
-    json: bool,
+    /// 10¹² operations a second that the machine can do in products of bf16 matrices, where that is known better than this
+    /// program can measure it
+    #[arg(long, value_name = "TFLOPS", value_parser = positive, conflicts_with = "peak_side", help_heading = "Measuring")]
+    peak: Option<f64>,
+    /// Write one JSON object instead of a table, to stdout or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Measuring")]
+    json: Option<PathBuf>,
 
     /// Measure both encoders while something grows; the flags that it decides itself are refused
     #[arg(
@@ -92,9 +99,10 @@ pub struct Args {
         help_heading = "Measuring"
     )]
     sweep: Option<Sweep>,
-    /// How often a sweep goes along all places; the steps of all rounds count together
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "sweep", help_heading = "Measuring")]
-    rounds: u32,
+    /// How often all of it is measured, a sweep along all places; the steps of all rounds count together [default: 3 of a
+    /// sweep and on a GPU, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Measuring")]
+    rounds: Option<u32>,
     /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -rate.svg, -memory.svg
     #[arg(short, long, value_name = "DIR", requires = "sweep", help_heading = "Measuring")]
     output: Option<PathBuf>,
@@ -120,25 +128,55 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     args.compute.set_up()?;
-    if args.compute.device() == DeviceChoice::Cuda {
-        bail!("--device cuda: the benchmark measures the processor alone in this version");
+    let plan = Plan { device: compute::choose(args.compute.device(), &plan.config)?, ..plan };
+    let on_gpu = plan.device == DeviceChoice::Cuda;
+    let side = args.peak_side as usize;
+    if !on_gpu {
+        peak::check_memory(side)?;
     }
-    peak::check_memory(args.peak_side as usize)?;
-    let measure_peak = || (args.peak_side > 0).then(|| peak::gflops(args.peak_side as usize));
+    let measure_peak = || match args.peak {
+        Some(tera) => Ok(Some(1e3 * tera)),
+        None if side == 0 => Ok(None),
+        None if on_gpu => peak_of_gpu(side).map(Some),
+        None => Ok(Some(peak::gflops(side))),
+    };
+    let default_rounds = if on_gpu || args.sweep.is_some() { 3 } else { 1 };
+    let rounds = args.rounds.map_or(default_rounds, |rounds| rounds as usize);
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
-        return grow(sweep, &plan, args.rounds as usize, measure_peak, folder);
+        return grow(sweep, &plan, rounds, measure_peak, folder);
     }
     // Before and after: what else the machine does meanwhile would make a single figure too low.
-    let before = measure_peak();
-    let report = plan.run()?;
-    let report = report.with_peak(largest([before, measure_peak()]));
-    if args.json {
-        serde_json::to_writer(&mut out, &report)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{report}")?;
+    let before = measure_peak()?;
+    let report = plan.run(rounds)?;
+    let report = report.with_peak(largest([before, measure_peak()?]));
+    match args.json.as_deref() {
+        None => write!(out, "{report}")?,
+        Some(path) if path == Path::new("-") => {
+            serde_json::to_writer(&mut out, &report)?;
+            writeln!(out)?;
+        }
+        Some(path) => {
+            let json = serde_json::to_string(&report)? + "\n";
+            write_atomically(path, |file| file.write_all(json.as_bytes()))?;
+        }
     }
     Ok(out.flush()?)
+}
+
+#[cfg(feature = "cuda")]
+fn peak_of_gpu(side: usize) -> setrank::Result<f64> {
+    setrank::bench::gpu::gflops(side)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn peak_of_gpu(_: usize) -> setrank::Result<f64> {
+    Err(setrank::device::DeviceError::from(setrank::device::Unavailable::NotBuilt).into())
+}
+
+/// Reads a number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("it has to be above 0".to_owned()) }
 }
 
 /// Refuses flags that would change nothing, as the sweep varies what they set.
@@ -147,6 +185,7 @@ fn refuse_what_a_sweep_decides(args: &Args) -> anyhow::Result<()> {
         ("--sizes", args.sizes.is_some()),
         ("--sizes-file", args.sizes_file.is_some()),
         ("--sets", args.sets.is_some()),
+        ("--batch-docs", args.batch_docs.is_some()),
     ];
     let blocks = [("--blocks", args.blocks.is_some())];
     let decided: &[(&str, bool)] = match args.sweep {
@@ -165,7 +204,7 @@ fn grow(
     sweep: Sweep,
     plan: &Plan,
     rounds: usize,
-    measure_peak: impl Fn() -> Option<f64>,
+    measure_peak: impl Fn() -> setrank::Result<Option<f64>>,
     folder: &Path,
 ) -> anyhow::Result<()> {
     if folder.exists() && !folder.is_dir() {
@@ -225,9 +264,13 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     Ok(Plan {
         mode: args.mode,
         config,
-        sizes: source.sizes(args.sets.map(|sets| sets as usize), args.seed)?,
+        sizes: match args.batch_docs {
+            Some(documents) => source.sizes_of(documents as usize, args.seed)?,
+            None => source.sizes(args.sets.map(|sets| sets as usize), args.seed)?,
+        },
         seed: args.seed,
         steps: args.steps as usize,
         warmup: args.warmup as usize,
+        device: DeviceChoice::Cpu,
     })
 }

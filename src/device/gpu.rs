@@ -1,5 +1,6 @@
 //! A GPU in use.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUevent_flags, CUresult};
@@ -11,6 +12,7 @@ use super::kernels::{FAMILIES, Family, Kernels};
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
 use super::probe::{self, GpuInfo};
+use super::profile::Profile;
 use super::staging::Staging;
 use super::{DeviceError, Limits, Plan, driver};
 
@@ -35,6 +37,8 @@ pub struct Gpu {
     stream: Arc<CudaStream>,
     kernels: Kernels,
     last: Mutex<Option<Launched>>,
+    launches: AtomicU64,
+    pub(super) profile: Profile,
 }
 
 /// The newest launch, which a failure that shows only later is told with.
@@ -74,7 +78,16 @@ impl Gpu {
                 as u32,
             multiprocessors: info.multiprocessors,
         };
-        Ok(Gpu { info, limits, context, stream, kernels: Kernels::of(families), last: Mutex::new(None) })
+        Ok(Gpu {
+            info,
+            limits,
+            context,
+            stream,
+            kernels: Kernels::of(families),
+            last: Mutex::new(None),
+            launches: AtomicU64::new(0),
+            profile: Profile::default(),
+        })
     }
 
     /// What the driver says of it.
@@ -90,6 +103,18 @@ impl Gpu {
     /// Bytes of memory: free, and in all.
     pub fn memory(&self) -> Result<(usize, usize), DeviceError> {
         self.context.mem_get_info().map_err(|error| self.failed("asking for its free memory", error))
+    }
+
+    /// Kernels launched so far.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::Relaxed)
+    }
+
+    /// Exponentials a second at most: 16 a clock and multiprocessor, at the highest clock that the driver names.
+    pub fn exponentials_per_s(&self) -> Result<f64, DeviceError> {
+        let clock = self.context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+        let kilohertz = clock.map_err(|error| self.failed("asking for its clock", error))?;
+        Ok(16.0 * f64::from(self.limits.multiprocessors) * 1e3 * f64::from(kilohertz))
     }
 
     /// Refuses a buffer of another GPU, or of this one taken into use a second time: nothing orders their streams.
@@ -254,6 +279,7 @@ impl Gpu {
             block_dim: (plan.block, 1, 1),
             shared_mem_bytes: plan.shared_bytes,
         };
+        let start = if self.profile.is_on() { Some(self.record()?) } else { None };
         // SAFETY: the caller's.
         let launched = unsafe { self.stream.launch_builder(&function).arg(parameter).launch(config) };
         launched.map_err(|error| {
@@ -265,6 +291,10 @@ impl Gpu {
             DeviceError::Launch { plan, shapes, message: driver::message(error) }
         })?;
         self.remember(plan, parameter);
+        self.launches.fetch_add(1, Ordering::Relaxed);
+        if let Some(start) = start {
+            self.profile.add(plan.kernel, start, self.record()?);
+        }
         Ok(())
     }
 

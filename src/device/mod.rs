@@ -11,6 +11,7 @@
 //! | `memory` | arenas and typed buffers in them |
 //! | `operands` | what every launcher checks of its buffers |
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
+//! | `profile` | time of kernels |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `approximate` | what the GPU's approximate functions may give, for the rule |
 //! | `abi` | the structs and constants of `kernels/*.h` |
@@ -42,6 +43,8 @@ mod memory;
 #[cfg(feature = "cuda")]
 mod operands;
 #[cfg(feature = "cuda")]
+mod profile;
+#[cfg(feature = "cuda")]
 mod staging;
 #[cfg(feature = "cuda")]
 mod uploads;
@@ -58,6 +61,7 @@ pub use {
     gpu::{Event, Gpu, Parameter},
     memory::{Arena, Buffer, Element},
     operands::Operands,
+    profile::KernelTime,
     staging::Staging,
     uploads::{Package, Uploads},
 };

@@ -48,6 +48,10 @@ fn figures_are_written_for_programs_and_people() {
         );
     }
     assert!(json(&folder, "infer --sizes 2 --peak-side 0")["peak_gflops"].is_null());
+    folder.ok(&quick("infer --sizes 2 --rounds 3 --json report.json"));
+    let report: Value = serde_json::from_str(&folder.text("report.json")).unwrap();
+    assert!(report["rounds_s"].as_array().unwrap().len() == 3 && report["steps"] == 9, "{report}");
+    assert!(report.get("gpu").is_none());
     assert!(json(&folder, "infer --sizes 2 --input rbf --rbf-centers 3")["docs"] == 64);
 }
 
@@ -76,6 +80,8 @@ fn sizes_come_from_numbers_names_and_files() {
     folder.file("sizes", "3\n1\n12\n");
     assert_eq!(sizes("--sizes-file sizes"), [3, 1, 12]);
     assert_eq!(sizes("--sizes-file sizes --sets 2"), [3, 1]);
+    assert_eq!(sizes("--sizes-file sizes --batch-docs 4"), [3, 1]);
+    assert_eq!(sizes("--sizes 40 --batch-docs 99"), [40, 40]);
     let istella = sizes("--sizes istella");
     assert_eq!((istella.len(), istella.iter().max()), (32, Some(&500)));
     assert_eq!(istella, sizes("--sizes istella --encoder msab"));
@@ -125,6 +131,8 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep blocks -o results --blocks 4", &["--blocks", "--sweep blocks"]),
         ("train --sweep sizes -o results --sizes 7", &["--sizes", "--sweep sizes"]),
         ("train --sweep sizes -o results --sets 3", &["--sets", "--sweep sizes"]),
+        ("train --sweep sizes -o results --batch-docs 3", &["--batch-docs", "--sweep sizes"]),
+        ("train --batch-docs 3", &["--batch-docs 3", "not even one set"]),
         ("train --sweep sizes -o results --sizes-file sizes", &["--sizes-file", "--sweep sizes"]),
         ("infer --sweep documents -o results --sizes 1048576 --sets 65536", &["documents of a batch", "GiB"]),
         ("train --sweep sizes -o sizes", &["sizes is a file"]),
@@ -140,6 +148,11 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sizes -3", "-3"),
         ("train --sizes many", "whole number"),
         ("train --sets 0", "--sets"),
+        ("train --sets 2 --batch-docs 80", "cannot be used with"),
+        ("train --batch-docs 0", "--batch-docs"),
+        ("train --peak much", "no number"),
+        ("train --peak 0", "above 0"),
+        ("train --peak 1 --peak-side 32", "cannot be used with"),
         ("train --input rbf --features 18446744073709551615", "--features"),
         ("train --steps 0", "--steps"),
         ("train --warmup 0", "--warmup"),

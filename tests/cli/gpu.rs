@@ -10,6 +10,10 @@ use crate::common::{Folder, contains, with_data};
 const MODEL: &str =
     "--blocks 1 --ffn 64 --inducing 4 --batch-sets 4 --valid valid.txt --loss softmax_cross_entropy";
 
+/// A benchmark of such a model that ends at once.
+const BENCH: &str =
+    "--hidden 64 --heads 2 --blocks 1 --ffn 64 --inducing 4 --features 9 --steps 2 --warmup 1";
+
 /// Runs on a mock GPU; what it printed, and whether it was all right.
 fn on(folder: &Folder, device: &str, arguments: &str) -> Result<String, String> {
     let output = folder
@@ -99,8 +103,10 @@ fn what_a_gpu_cannot_do_is_said() {
     }
     let none = folder.fails(&train("model", "cuda", "--max-steps 1"));
     contains(&none, &["--device cuda", "there is no NVIDIA driver"]);
-    let bench = on(&folder, "", "bench train --device cuda");
-    contains(&bench.unwrap_err(), &["measures the processor alone"]);
+    let bench = on(&folder, "memory=1M", &format!("bench train --device cuda {BENCH} --sizes 40"));
+    contains(&bench.unwrap_err(), &["a batch of 1280 documents in 32 set(s) needs", "use --batch-docs"]);
+    let bench = on(&folder, "", &format!("bench infer --device cuda {BENCH} --sizes 40 --batch-docs 39"));
+    contains(&bench.unwrap_err(), &["--batch-docs 39: not even one set"]);
 }
 
 /// A run that diverges ends in words.
@@ -140,4 +146,65 @@ fn a_gpu_that_fails_in_the_middle_leaves_what_was_saved() {
         assert_eq!(losses(&folder, model), losses(&folder, "whole"));
         assert!(saved(model) == saved("whole"), "{device}");
     }
+}
+
+/// Times on an emulator mean nothing: what is counted, and that things add up.
+#[test]
+fn a_gpu_is_measured() {
+    let folder = Folder::new();
+    let bench =
+        |arguments: &str| on(&folder, "memory=48M", &format!("bench {arguments} --device cuda {BENCH}"));
+    for (mode, encoder) in [("train", "msab"), ("train", "imsab"), ("infer", "msab"), ("infer", "imsab")] {
+        let file = format!("{mode}-{encoder}.json");
+        let batch = "--sizes 40 --batch-docs 99 --rounds 2 --peak-side 64";
+        let told = bench(&format!("{mode} --encoder {encoder} {batch} --json {file}")).unwrap();
+        assert_eq!(told, "");
+        let report: Value = serde_json::from_str(&folder.text(&file)).unwrap();
+        let number = |value: &Value| value.as_f64().unwrap();
+        assert_eq!((&report["docs"], &report["sets"], &report["steps"]), (&80.into(), &2.into(), &4.into()));
+        assert_eq!(report["rounds_s"].as_array().unwrap().len(), 2);
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs();
+        assert!(close(number(&report["docs_per_s"]) * number(&report["median_s"]), 80.0), "{report}");
+        assert!(close(number(&report["share"]) * number(&report["peak_gflops"]), number(&report["gflops"])));
+        let gpu = &report["gpu"];
+        assert_eq!(gpu["name"], "Mock H100");
+        assert!(close(
+            number(&gpu["share_of_floor"]) * number(&gpu["floor_docs_per_s"]),
+            number(&report["docs_per_s"])
+        ));
+        assert!(close(number(&gpu["exponentials_per_s"]), 132.0 * 16.0 * 1.755e9));
+        assert!(
+            (1e5..48e6).contains(&number(&gpu["device_bytes"])) && number(&gpu["copy_bytes_per_s"]) > 0.0
+        );
+        let kernels = gpu["kernels"].as_array().unwrap();
+        let sum = |key: &str| kernels.iter().map(|kernel| number(&kernel[key])).sum::<f64>();
+        let launches = |name: &str| {
+            let found = kernels.iter().find(|kernel| kernel["kernel"] == name);
+            found.map_or(0.0, |kernel| number(&kernel["launches"]))
+        };
+        assert_eq!(sum("launches"), number(&gpu["launches_per_step"]), "{gpu}");
+        let step = number(&gpu["profiled_step_s"]);
+        assert!(close(sum("seconds") + number(&gpu["between_kernels_s"]), step), "{gpu}");
+        assert!(kernels.iter().all(|kernel| number(&kernel["seconds"]) > 0.0), "{gpu}");
+        let once = if mode == "train" { 1.0 } else { 0.0 };
+        assert_eq!(["adam_update", "gather_rows", "score_backward"].map(launches), [once; 3], "{gpu}");
+        if (mode, encoder) == ("infer", "msab") {
+            let all =
+                ["linear_forward", "attention_forward_d32", "layer_norm_forward_narrow", "score_forward"];
+            assert_eq!((all.map(launches), sum("launches")), ([4.0, 1.0, 2.0, 1.0], 8.0), "{gpu}");
+        }
+    }
+    let table = bench("infer --encoder msab --sizes yahoo --sets 2 --peak 500").unwrap();
+    contains(
+        &table,
+        &["machine      Mock H100", "500000.0 GFLOP/s", "8.0 a step", "floor ", "rounds       3"],
+    );
+    contains(&table, &["score_forward", "between kernels", "GB/s"]);
+    let rbf = bench("infer --sizes 2 --input rbf --rbf-centers 3 --peak 500 --rounds 1 --json").unwrap();
+    let rbf: Value = serde_json::from_str(&rbf).unwrap();
+    assert!(rbf["gpu"]["floor_docs_per_s"].is_null() && rbf["share"].is_number());
+    folder.folder("growth");
+    let told = bench("infer --sweep documents --sizes 2 --sets 1 --rounds 1 --peak 1 -o growth").unwrap();
+    assert_eq!(told.lines().count(), 10, "{told}");
+    contains(&folder.text("growth/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
 }

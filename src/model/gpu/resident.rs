@@ -61,6 +61,25 @@ impl Resident {
         Ok(Resident { rows, places, documents })
     }
 
+    /// Queues the upload of the features of one batch, whose rows are numbered as its documents are.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn of_batch(
+        gpu: &Gpu,
+        uploads: &mut Uploads,
+        config: &ModelConfig,
+        batch: &Batch,
+    ) -> Result<Self, DeviceError> {
+        let documents = Extent::of(batch).documents;
+        let bytes = feature_bytes(config, documents);
+        let mut arena = gpu.arena(&format!("the features of {documents} documents"), bytes)?;
+        let rows = arena.take(documents * sizes::input_width(config))?;
+        uploads.send(gpu, rows.bytes(), |package| put_features(package, config, batch))?;
+        Ok(Resident { rows, places: (0..documents as i32).collect(), documents })
+    }
+
     /// All features `[documents, F]`.
     pub(super) fn rows(&self) -> &Buffer<bf16> {
         &self.rows

@@ -123,6 +123,22 @@ impl GpuLearner {
         })
     }
 
+    /// The GPU that it learns on.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Has the features of `batch`, which is to be the only one, stay on the GPU.
+    ///
+    /// # Errors
+    ///
+    /// Too little memory, and what the driver refuses.
+    pub fn keep_features(&mut self, batch: &Batch) -> Result<(), DeviceError> {
+        let GpuLearner { gpu, uploads, schedule, .. } = self;
+        self.resident = Some(Resident::of_batch(gpu, uploads, schedule.config(), batch)?);
+        Ok(())
+    }
+
     /// The gradient of the parameters so far, as the processor lays it out; waits for it.
     pub fn gradients(&self) -> Result<Vec<f32>, DeviceError> {
         Ok(self.schedule.layouts().to_host(&self.gpu.download(&self.state.gradients)?))

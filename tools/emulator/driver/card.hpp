@@ -28,6 +28,8 @@ constexpr int REGISTER_UNIT = 256;
 constexpr int SHARED_DEFAULT = 48 * 1024;
 constexpr int SHARED_RESERVED = 1024;
 constexpr int SHARED_UNIT = 128;
+// The clock that is named; nothing takes time by it.
+constexpr int CLOCK_KHZ = 1755000;
 
 // The card of this compute capability, or null.
 const Card *card_of(int major, int minor);

@@ -46,6 +46,8 @@ int attribute_of(const Device &device, int attribute) {
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
         return REGISTERS;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        return CLOCK_KHZ;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         return card.multiprocessors;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:

@@ -1,0 +1,199 @@
+//! The least time that a step can take on a GPU, kernel by kernel.
+//!
+//! Of the design with attention that keeps no matrix of weights, LayerNorm fused with the residual sum before it, and the
+//! network's two products and its norm in one kernel. A kernel takes at least the largest of operations ÷ P, bytes ÷ BW and
+//! exponentials ÷ E, and a step the sum over its kernels. With d = C hidden and f = G inner width, g = f/d, u = 2d bytes (a row
+//! of bf16), h heads, sets of n documents, a document costs in each of the L blocks
+//!
+//! | | kernel | operations | bytes | exponentials |
+//! |---|---|---|---|---|
+//! | forward | q, k, v | p | 4u | |
+//! | | attention | a | 4u + 4h | e |
+//! | | residual, norm | | 3u | |
+//! | | network, residual, norm | w | (2 + g)u | |
+//! | backward | norm and gradient of the network's input | w | (4 + 2g)u | |
+//! | | gradients of the network's weights | w | (2 + 2g)u | |
+//! | | norm | | 3u | |
+//! | | attention | 2.5a | 8u + 4h | e |
+//! | | gradient of the input of q, k, v | p | 5u | |
+//! | | gradients of their weights | p | 4u | |
+//!
+//! | | p | w | a | e |
+//! |---|---|---|---|---|
+//! | MSAB | 6d² | 4df | 4nd | hn |
+//! | IMSAB | 6d² + 4d²·M/n | 4df·(1 + M/n) | 8Md | 2hM |
+//!
+//! and once the input layer of F features: 2Fd operations and 2F + u bytes forward, as many operations and 2F + 4u bytes backward.
+//! Left out, as it is small beside a large batch: weights, Adam, losses, and the rows of inducing points.
+
+use crate::config::{Encoder, Input, ModelConfig};
+
+use super::plan::Mode;
+
+/// What a GPU does at most in a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// P: operations of products of bf16 matrices.
+    pub operations: f64,
+    /// BW: bytes read from and written to its memory.
+    pub bytes: f64,
+    /// E: exponentials.
+    pub exponentials: f64,
+}
+
+/// What one kernel costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cost {
+    operations: f64,
+    bytes: f64,
+    exponentials: f64,
+}
+
+impl Cost {
+    fn seconds(self, rates: Rates) -> f64 {
+        let Cost { operations, bytes, exponentials } = self;
+        (operations / rates.operations).max(bytes / rates.bytes).max(exponentials / rates.exponentials)
+    }
+}
+
+/// Seconds that a step of the model of `config` on sets of these `sizes` `[B]` takes at least; `None` with the rbf input,
+/// of which the table has no line.
+pub fn seconds(config: &ModelConfig, mode: Mode, sizes: &[usize], rates: Rates) -> Option<f64> {
+    if config.input == Input::Rbf {
+        return None;
+    }
+    let documents: f64 = sizes.iter().map(|&n| n as f64).sum();
+    let blocks: f64 = block(config, mode, sizes, documents).iter().map(|cost| cost.seconds(rates)).sum();
+    let input: f64 = input(config, mode).iter().map(|cost| cost.seconds(rates)).sum();
+    Some(documents * (config.num_blocks as f64 * blocks + input))
+}
+
+/// A document's costs in the input layer.
+fn input(config: &ModelConfig, mode: Mode) -> Vec<Cost> {
+    let (features, d) = (config.input_size() as f64, config.hidden_size as f64);
+    let (operations, row) = (2.0 * features * d, 2.0 * d);
+    let of = |rows: f64| Cost { operations, bytes: 2.0 * features + rows * row, exponentials: 0.0 };
+    match mode {
+        Mode::Infer => vec![of(1.0)],
+        Mode::Train => vec![of(1.0), of(4.0)],
+    }
+}
+
+/// A document's costs in a block, in the mean over the documents.
+fn block(config: &ModelConfig, mode: Mode, sizes: &[usize], documents: f64) -> Vec<Cost> {
+    let [d, f, heads, points] = [config.hidden_size, config.ffn_size, config.num_heads, config.num_inducing]
+        .map(|width| width as f64);
+    let (g, u) = (f / d, 2.0 * d);
+    let squares: f64 = sizes.iter().map(|&n| (n as f64).powi(2)).sum();
+    // The documents that a document attends to, and the inducing points that it has to itself.
+    let (seen, share) = (squares / documents, points * sizes.len() as f64 / documents);
+    let (projections, network, attention, exponentials) = match config.encoder {
+        Encoder::Msab => (6.0 * d * d, 4.0 * d * f, 4.0 * seen * d, heads * seen),
+        Encoder::Imsab => (
+            6.0 * d * d + 4.0 * d * d * share,
+            4.0 * d * f * (1.0 + if config.inner_ffn { share } else { 0.0 }),
+            8.0 * points * d,
+            2.0 * heads * points,
+        ),
+    };
+    let cost = |operations, bytes| Cost { operations, bytes, exponentials: 0.0 };
+    let mut costs = vec![
+        cost(projections, 4.0 * u),
+        Cost { exponentials, ..cost(attention, 4.0 * u + 4.0 * heads) },
+        cost(0.0, 3.0 * u),
+        cost(network, (2.0 + g) * u),
+    ];
+    if mode == Mode::Train {
+        costs.extend([
+            cost(network, (4.0 + 2.0 * g) * u),
+            cost(network, (2.0 + 2.0 * g) * u),
+            cost(0.0, 3.0 * u),
+            Cost { exponentials, ..cost(2.5 * attention, 8.0 * u + 4.0 * heads) },
+            cost(projections, 5.0 * u),
+            cost(projections, 4.0 * u),
+        ]);
+    }
+    costs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of an H100: a large product, a large copy, and 16 exponentials a clock and multiprocessor.
+    const H100: Rates = Rates { operations: 798e12, bytes: 3.0e12, exponentials: 3.6e12 };
+
+    fn full(encoder: Encoder) -> ModelConfig {
+        ModelConfig { num_features: 220, encoder, ..ModelConfig::default() }
+    }
+
+    /// Million documents a second.
+    fn rate(config: &ModelConfig, mode: Mode, n: usize, rates: Rates) -> f64 {
+        let sizes = [n; 3];
+        (3 * n) as f64 / seconds(config, mode, &sizes, rates).unwrap() / 1e6
+    }
+
+    #[test]
+    fn floors_of_the_full_size() {
+        let msab = full(Encoder::Msab);
+        let slower = Rates { operations: 0.65 * H100.operations, ..H100 };
+        for (n, rates, expected) in
+            [(360, H100, 15.6), (40, H100, 15.8), (360, slower, 13.6), (40, slower, 14.2)]
+        {
+            let found = rate(&msab, Mode::Train, n, rates);
+            assert!((found - expected).abs() < 0.05, "{n}: {found} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn arithmetic_and_bytes_alone() {
+        let msab = full(Encoder::Msab);
+        let unbounded =
+            Rates { operations: f64::INFINITY, bytes: f64::INFINITY, exponentials: f64::INFINITY };
+        let arithmetic = rate(&msab, Mode::Train, 360, Rates { operations: H100.operations, ..unbounded });
+        assert!((arithmetic - 23.5).abs() < 0.05, "{arithmetic}");
+        // (39 + 5g)u and log-sum-exps twice in each block, and 4F + 5u.
+        let bytes = 6.0 * (59.0 * 512.0 + 64.0) + 4.0 * 220.0 + 5.0 * 512.0;
+        let found = rate(&msab, Mode::Train, 40, Rates { bytes: H100.bytes, ..unbounded });
+        assert!((found * bytes * 1e6 / H100.bytes - 1.0).abs() < 1e-9, "{found}");
+        let forward = 6.0 * (17.0 * 512.0 + 32.0) + 2.0 * 220.0 + 512.0;
+        let found = rate(&msab, Mode::Infer, 40, Rates { bytes: H100.bytes, ..unbounded });
+        assert!((found * forward * 1e6 / H100.bytes - 1.0).abs() < 1e-9, "{found}");
+        let exponentials = rate(&msab, Mode::Infer, 40, Rates { exponentials: 3.6e12, ..unbounded });
+        assert!((exponentials * 1e6 * (6.0 * 8.0 * 40.0) / 3.6e12 - 1.0).abs() < 1e-9, "{exponentials}");
+    }
+
+    /// The operations of the table are those that are counted elsewhere, but for the score and, with inducing points, their
+    /// own queries, and attention's backward pass, which computes its weights a second time.
+    #[test]
+    fn the_table_has_all_operations() {
+        let rates = Rates { operations: 1.0, bytes: f64::INFINITY, exponentials: f64::INFINITY };
+        let sizes = [3, 40, 7];
+        let documents: f64 = 50.0;
+        for encoder in [Encoder::Msab, Encoder::Imsab] {
+            let config = full(encoder);
+            let forward = crate::model::flops::of_batch(&config, &sizes).forward;
+            let [d, blocks, points] =
+                [config.hidden_size, config.num_blocks, config.num_inducing].map(|value| value as f64);
+            let queries = if encoder == Encoder::Imsab { blocks * 2.0 * points * d * d } else { 0.0 };
+            let expected = forward - documents * 2.0 * d - queries;
+            let found = seconds(&config, Mode::Infer, &sizes, rates).unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-9, "{encoder:?}: {found} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_rate_is_never_faster() {
+        for encoder in [Encoder::Msab, Encoder::Imsab] {
+            for mode in [Mode::Train, Mode::Infer] {
+                let of = |rates| rate(&full(encoder), mode, 100, rates);
+                let all = of(H100);
+                assert!(of(Rates { operations: 1e14, ..H100 }) < all);
+                assert!(of(Rates { bytes: 1e12, ..H100 }) < all);
+                assert!(of(Rates { exponentials: 1e10, ..H100 }) < all);
+            }
+        }
+        let rbf = ModelConfig { input: Input::Rbf, ..full(Encoder::Msab) };
+        assert_eq!(seconds(&rbf, Mode::Infer, &[3], H100), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! Steps on a GPU, timed by events, and what its memory and its products reach.
+
+use std::collections::VecDeque;
+
+use half::bf16;
+
+use super::plan::{Mode, Plan, not_finite};
+use super::report::{GpuFigures, KernelFigures, Measured};
+use crate::Result;
+use crate::data::batch::{Batch, Extent};
+use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
+use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, sizes};
+use crate::model::setrank::{Keep, SetRank, TrainingStep};
+use crate::ops::linear::{Activation, DeviceLinear, Layout, LinearShape, linear_forward};
+use crate::ops::optimizer::round_parameters;
+use crate::rng::{Rng, Stream};
+use crate::train::Learner;
+use crate::train::learner::{GpuLearner, Objective};
+use crate::train::state::Weights;
+
+/// Steps in which every launch is timed, at most.
+const PROFILED: usize = 3;
+
+/// Steps of training that may be queued.
+const AHEAD: usize = 2;
+
+/// A step that is taken again and again.
+trait Step {
+    fn gpu(&self) -> &Gpu;
+
+    /// Queues step number `number`.
+    fn queue(&mut self, number: u64) -> Result<()>;
+
+    /// Waits for all steps.
+    fn settle(&mut self) -> Result<()>;
+}
+
+/// The training step, on features that stay on the GPU.
+struct Training<'a> {
+    learner: GpuLearner,
+    batch: &'a Batch,
+    seed: u64,
+    lr: f64,
+    queued: VecDeque<u64>,
+}
+
+impl Training<'_> {
+    fn finish(&mut self) -> Result<()> {
+        let (Some(step), Some(outcome)) = (self.queued.pop_front(), self.learner.outcome(true)?) else {
+            return Ok(());
+        };
+        if outcome.losses.iter().all(|loss| loss.is_finite()) && outcome.gradient_norm.is_finite() {
+            return Ok(());
+        }
+        Err(not_finite(step))
+    }
+}
+
+impl Step for Training<'_> {
+    fn gpu(&self) -> &Gpu {
+        self.learner.gpu()
+    }
+
+    fn queue(&mut self, number: u64) -> Result<()> {
+        self.learner.begin()?;
+        let training = TrainingStep { seed: self.seed, step: number };
+        self.learner.accumulate(self.batch, Extent::of(self.batch).sets, training)?;
+        self.learner.finish(self.lr)?;
+        self.queued.push_back(number);
+        if self.queued.len() > AHEAD { self.finish() } else { Ok(()) }
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        while !self.queued.is_empty() {
+            self.finish()?;
+        }
+        Ok(self.gpu().synchronize()?)
+    }
+}
+
+/// The forward pass, on a batch that is there.
+struct Scoring {
+    batch: DeviceBatch,
+    activations: Activations,
+    params: Parameters,
+    model: GpuSetRank,
+    gpu: Gpu,
+}
+
+impl Scoring {
+    fn new(gpu: Gpu, model: &SetRank, parameters: &[f32], batch: &Batch) -> Result<Self, DeviceError> {
+        let model = GpuSetRank::new(model.config())?;
+        let (config, layout) = (model.config(), &model.layouts().device);
+        let (extent, keep) = (Extent::of(batch), Keep::Nothing);
+        let mut arena = gpu.arena("the model's parameters", Parameters::bytes(layout))?;
+        let mut params = Parameters::new(&mut arena, layout)?;
+        gpu.upload(&mut params.values, &model.layouts().to_device(parameters))?;
+        round_parameters(&gpu, &mut params.rounded, &params.values)?;
+        let mut arena = gpu.arena("the batch", sizes::scoring(config, extent))?;
+        let uploads = &mut Uploads::default();
+        let batch = DeviceBatch::new(&gpu, &mut arena, uploads, config, batch, keep, None)?;
+        let activations = Activations::new(&mut arena, config, extent, keep)?;
+        Ok(Scoring { batch, activations, params, model, gpu })
+    }
+}
+
+impl Step for Scoring {
+    fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    fn queue(&mut self, _: u64) -> Result<()> {
+        let Scoring { batch, activations, params, model, gpu } = self;
+        Ok(model.forward(gpu, activations, params, batch, None)?)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        Ok(self.gpu.synchronize()?)
+    }
+}
+
+/// Refuses a batch that GPU 0 has not the memory for, and a model that no kernel computes.
+pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
+    let gpu = Gpu::new(0)?;
+    let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
+    let extent = Extent { documents: plan.sizes.iter().sum(), sets: plan.sizes.len() };
+    let len = layouts.layouts().device.len();
+    let needed = match plan.mode {
+        // Parameters, rounded ones, gradients, two moments.
+        Mode::Train => 18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident),
+        Mode::Infer => 6 * len + sizes::scoring(config, extent),
+    };
+    let (free, total) = gpu.memory()?;
+    if needed <= free {
+        return Ok(());
+    }
+    let Extent { documents, sets } = extent;
+    let possible = (documents as u128 * free as u128 / needed as u128) as usize;
+    Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible })
+}
+
+/// Measures `plan` on GPU 0.
+pub(super) fn measure(plan: &Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Measured> {
+    let batch = plan.batch();
+    let parameters = model.layout().init(plan.seed);
+    let gpu = Gpu::new(0)?;
+    let free = gpu.memory()?.0;
+    match plan.mode {
+        Mode::Train => {
+            let mut learner = GpuLearner::new(gpu, model, Weights::new(parameters), objective)?;
+            learner.keep_features(&batch)?;
+            let (batch, seed) = (&batch, plan.seed);
+            let mut training = Training { learner, batch, seed, lr, queued: VecDeque::new() };
+            time(plan, &mut training, free)
+        }
+        Mode::Infer => time(plan, &mut Scoring::new(gpu, &model, &parameters, &batch)?, free),
+    }
+}
+
+/// Takes the steps of warm-up, those that count, and a few whose launches are timed one by one. `free` bytes were free
+/// before anything was there.
+fn time(plan: &Plan, step: &mut dyn Step, free: usize) -> Result<Measured> {
+    let mut number = 0;
+    let mut take = |step: &mut dyn Step, count: usize| -> Result<Vec<Event>> {
+        let mut events = vec![step.gpu().record()?];
+        for _ in 0..count {
+            step.queue(number)?;
+            number += 1;
+            events.push(step.gpu().record()?);
+        }
+        step.settle()?;
+        Ok(events)
+    };
+    take(step, plan.warmup)?;
+    let before = step.gpu().launches();
+    let events = take(step, plan.steps)?;
+    let launches = step.gpu().launches() - before;
+    let between = |events: &[Event]| step.gpu().milliseconds(&events[0], &events[1]).map(f64::from);
+    let seconds: Vec<f64> =
+        events.windows(2).map(|pair| between(pair).map(|ms| ms / 1e3)).collect::<Result<_, _>>()?;
+    let device_bytes = free.saturating_sub(step.gpu().memory()?.0);
+
+    let profiled = plan.steps.min(PROFILED);
+    step.gpu().start_profile();
+    let events = take(step, profiled)?;
+    let gpu = step.gpu();
+    let kernels = gpu.end_profile()?.into_iter().map(|time| KernelFigures {
+        kernel: time.kernel.to_owned(),
+        launches: time.launches as f64 / profiled as f64,
+        seconds: time.seconds / profiled as f64,
+    });
+    let kernels: Vec<KernelFigures> = kernels.collect();
+    let whole = f64::from(gpu.milliseconds(&events[0], &events[profiled])?) / 1e3 / profiled as f64;
+    let of_kernels: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
+    Ok(Measured {
+        seconds,
+        allocations_per_step: None,
+        peak_rss_bytes: super::machine::peak_rss(),
+        gpu: Some(GpuFigures {
+            name: gpu.info().name.clone(),
+            launches_per_step: launches as f64 / plan.steps as f64,
+            device_bytes,
+            copy_bytes_per_s: copy_bytes_per_s(gpu)?,
+            exponentials_per_s: gpu.exponentials_per_s()?,
+            floor_docs_per_s: None,
+            share_of_floor: None,
+            kernels,
+            profiled_step_s: whole,
+            between_kernels_s: whole - of_kernels,
+        }),
+    })
+}
+
+/// Milliseconds that are enough for events to time.
+const ENOUGH: f32 = 1.0;
+
+/// Tries of which the fastest counts.
+const TRIES: usize = 5;
+
+/// Milliseconds of the fastest of a few runs of what `queue` queues.
+fn fastest(gpu: &Gpu, mut queue: impl FnMut() -> Result<(), DeviceError>) -> Result<f32, DeviceError> {
+    queue()?;
+    let mut best = f32::INFINITY;
+    for _ in 0..TRIES {
+        let start = gpu.record()?;
+        queue()?;
+        best = best.min(gpu.milliseconds(&start, &gpu.record()?)?);
+    }
+    Ok(best)
+}
+
+/// Bytes of the smallest and of the largest copy that measures the memory.
+const COPIES: [usize; 2] = [16 << 20, 512 << 20];
+
+/// Bytes a second, read and written together, of a large copy on the device: of sizes that double until one takes
+/// long enough, or a quarter of what is free.
+fn copy_bytes_per_s(gpu: &Gpu) -> Result<f64, DeviceError> {
+    let most = (gpu.memory()?.0 / 4).clamp(1, COPIES[1]);
+    let mut bytes = COPIES[0].min(most);
+    loop {
+        let mut from = gpu.arena("a copy", bytes)?;
+        let mut to = gpu.arena("a copy", bytes)?;
+        let mut from: Buffer<u8> = from.take(bytes)?;
+        let mut to: Buffer<u8> = to.take(bytes)?;
+        gpu.zero(&mut from)?;
+        let ms = fastest(gpu, || gpu.copy(&mut to, &from))?;
+        if ms >= ENOUGH || 2 * bytes > most {
+            return Ok(2.0 * bytes as f64 / (f64::from(ms) / 1e3));
+        }
+        bytes *= 2;
+    }
+}
+
+/// Sides of the smallest and of the largest product that measures the peak.
+const SIDES: [usize; 2] = [256, 4096];
+
+/// The rate of this program's own kernel of linear layers in a product of two square bf16 matrices, in 10⁹ operations a
+/// second: of sides that double from 256 up to `side`, or until a product takes long enough. It is that kernel's, and may
+/// lie below what the card can do.
+///
+/// # Errors
+/// A GPU that cannot be used, or that has not the memory.
+pub fn gflops(side: usize) -> Result<f64> {
+    let gpu = Gpu::new(0)?;
+    let most = side.next_multiple_of(64).min(SIDES[1]);
+    let mut side = SIDES[0].min(most);
+    loop {
+        let ms = product(&gpu, side)?;
+        if ms >= ENOUGH || 2 * side > most {
+            return Ok(2.0 * (side as f64).powi(3) / (f64::from(ms) / 1e3) / 1e9);
+        }
+        side *= 2;
+    }
+}
+
+/// Milliseconds of the product of two matrices of `side` × `side`.
+fn product(gpu: &Gpu, side: usize) -> Result<f32, DeviceError> {
+    let (matrix, bias) = (side * side, side);
+    let bytes = Arena::bytes_for([2 * matrix, 2 * matrix, 2 * matrix, 4 * bias]);
+    let mut arena = gpu.arena("a product of matrices", bytes)?;
+    // Numbers that are no zeros: a card is faster with those.
+    let mut rng = Rng::new(0, Stream::Benchmark, 0);
+    let some: Vec<bf16> = (0..1 << 12).map(|_| bf16::from_f64(rng.uniform() - 0.5)).collect();
+    let values: Vec<bf16> = some.iter().copied().cycle().take(matrix).collect();
+    let (mut x, mut weight) = (arena.take(matrix)?, arena.take(matrix)?);
+    gpu.upload(&mut x, &values)?;
+    gpu.upload(&mut weight, &values)?;
+    let (mut y, mut bias): (Buffer<bf16>, Buffer<f32>) = (arena.take(matrix)?, arena.take(bias)?);
+    gpu.zero(&mut bias)?;
+    let shape = LinearShape { rows: side, inputs: side, outputs: side };
+    fastest(gpu, || {
+        let layer = DeviceLinear { weight: &weight, bias: &bias };
+        linear_forward(gpu, &mut y, Layout::Rows, &x, layer, Activation::Identity, shape)
+    })
+}
