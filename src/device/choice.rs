@@ -51,9 +51,7 @@ fn gpu_for(config: &ModelConfig) -> Result<String, DeviceError> {
 ///
 /// Why there is none.
 pub fn gpu() -> Result<String, DeviceError> {
-    let gpu = probe::gpu(0)?;
-    gpu.check()?;
-    Ok(gpu.name)
+    Ok(probe::first_usable()?.name)
 }
 
 #[cfg(feature = "cuda")]

@@ -92,8 +92,8 @@ pub enum DeviceError {
     },
     /// The device's memory does not suffice.
     #[error(
-        "{what} needs {} of GPU memory, but of the {} of GPU {ordinal} {} are free: take less at once, or end \
-         what else uses the GPU", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
+        "{what} needs {} of GPU memory in one piece, but of the {} of GPU {ordinal} {} are free: end what else uses \
+         the GPU, or use a smaller model or --device cpu", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
     )]
     OutOfMemory {
         /// What was to be stored.
@@ -109,8 +109,8 @@ pub enum DeviceError {
     },
     /// The device's memory does not suffice for a batch.
     #[error(
-        "a batch of {documents} documents in {sets} set(s) needs {} of GPU memory, but {} of {} are free: use --batch-docs \
-         {possible}, or a smaller model", Bytes(*.needed), Bytes(*.free), Bytes(*.total)
+        "a batch of {documents} documents in {sets} set(s) needs {} of GPU memory, but {} of {} are free: use {}",
+        Bytes(*.needed), Bytes(*.free), Bytes(*.total), instead(*.possible)
     )]
     BatchTooLarge {
         /// Documents of the batch.
@@ -123,8 +123,8 @@ pub enum DeviceError {
         free: usize,
         /// Bytes that the device has.
         total: usize,
-        /// Documents that would fit, about.
-        possible: usize,
+        /// Documents of a batch that would fit, where the batch can be made smaller.
+        possible: Option<usize>,
     },
     /// An arena is too small for what was to be put into it.
     #[error(
@@ -200,6 +200,14 @@ impl std::fmt::Display for Bytes {
             mib if mib < 1024.0 => write!(f, "{mib:.1} MiB"),
             mib => write!(f, "{:.2} GiB", mib / 1024.0),
         }
+    }
+}
+
+/// What to do about a batch that is too large.
+fn instead(possible: Option<usize>) -> String {
+    match possible {
+        Some(documents) => format!("--batch-docs {documents}, or a smaller model"),
+        None => "--top-k to cut its sets, a smaller model, or --device cpu".into(),
     }
 }
 

@@ -54,6 +54,11 @@ struct Launched {
 pub struct Event(CudaEvent);
 
 impl Gpu {
+    /// Takes the first GPU that can be used into use, or says why there is none.
+    pub fn first() -> Result<Self, DeviceError> {
+        Self::new(probe::first_usable()?.ordinal)
+    }
+
     /// Takes GPU number `ordinal` into use, or says why it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
         Gpu::with_families(ordinal, FAMILIES)

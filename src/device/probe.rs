@@ -51,6 +51,26 @@ pub fn gpus() -> Result<Vec<GpuInfo>, Unavailable> {
     Err(Unavailable::NotBuilt)
 }
 
+/// The first GPU that can be used.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn first_usable() -> Result<GpuInfo, Unavailable> {
+    first_usable_of(gpus()?)
+}
+
+fn first_usable_of(gpus: Vec<GpuInfo>) -> Result<GpuInfo, Unavailable> {
+    let mut refused = None;
+    for gpu in gpus {
+        match gpu.check() {
+            Ok(()) => return Ok(gpu),
+            Err(reason) => refused = refused.or(Some(reason)),
+        }
+    }
+    Err(refused.unwrap_or(Unavailable::NoDevice))
+}
+
 /// The GPU of this number, if it is there and can be used.
 pub fn gpu(ordinal: usize) -> Result<GpuInfo, Unavailable> {
     let mut gpus = gpus()?;
@@ -66,16 +86,28 @@ pub fn gpu(ordinal: usize) -> Result<GpuInfo, Unavailable> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn old_devices_are_refused() {
-        let gpu = |capability| GpuInfo {
+    fn gpu(capability: (i32, i32)) -> GpuInfo {
+        GpuInfo {
             ordinal: 0,
             name: "NVIDIA X".into(),
             capability,
             memory: 1,
             multiprocessors: 1,
             shared_per_block: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn the_first_that_can_be_used_is_taken() {
+        let found = first_usable_of([(7, 5), (8, 9), (9, 0)].map(gpu).to_vec()).unwrap();
+        assert_eq!(found.capability, (8, 9));
+        let none = first_usable_of([(7, 5), (7, 0)].map(gpu).to_vec()).unwrap_err();
+        assert!(none.to_string().contains("compute capability 7.5"), "{none}");
+        assert_eq!(first_usable_of(Vec::new()).unwrap_err().to_string(), Unavailable::NoDevice.to_string());
+    }
+
+    #[test]
+    fn old_devices_are_refused() {
         for capability in [(8, 0), (8, 9), (9, 0), (12, 0)] {
             gpu(capability).check().unwrap();
         }

@@ -73,7 +73,7 @@ pub fn on<'a>(
 
 #[cfg(feature = "cuda")]
 fn on_gpu(model: &SetRank, parameters: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
-    let gpu = crate::device::Gpu::new(0)?;
+    let gpu = crate::device::Gpu::first()?;
     Ok(Box::new(super::gpu::GpuScorer::new(gpu, model.config(), parameters)?))
 }
 

@@ -11,13 +11,20 @@ pub struct Room {
 }
 
 impl Room {
-    /// An arena of at least `bytes` bytes for a batch of `extent`. What the last batch had in it is to be dropped by now.
-    /// Waits for all work where no batch before was as large.
+    /// An arena for a batch of `extent`, of which `bytes_of` says what it needs. What the last batch had in it is to be
+    /// dropped by now. Waits for all work where no batch before was as large.
     ///
     /// # Errors
     ///
-    /// Too little memory: how many documents would do.
-    pub fn arena(&mut self, gpu: &Gpu, bytes: usize, extent: Extent) -> Result<&mut Arena, DeviceError> {
+    /// Too little memory: how many documents would do, where batches `can_shrink`.
+    pub fn arena(
+        &mut self,
+        gpu: &Gpu,
+        extent: Extent,
+        bytes_of: impl Fn(Extent) -> usize,
+        can_shrink: bool,
+    ) -> Result<&mut Arena, DeviceError> {
+        let bytes = bytes_of(extent);
         if bytes > self.bytes && self.arena.is_some() {
             // Given back first: both would not fit. It is free when the stream has got there.
             self.arena = None;
@@ -33,7 +40,7 @@ impl Room {
                 let Extent { documents, sets } = extent;
                 let (free, total) = gpu.memory()?;
                 if bytes > free {
-                    let possible = (documents as u128 * free as u128 / bytes as u128) as usize;
+                    let possible = can_shrink.then(|| possible(extent, free, bytes_of)).flatten();
                     let needed = bytes;
                     return Err(DeviceError::BatchTooLarge {
                         documents,
@@ -49,5 +56,34 @@ impl Room {
         };
         self.bytes = self.bytes.max(bytes);
         Ok(self.arena.insert(arena))
+    }
+}
+
+/// The most documents of a batch of several sets, each of as many as those of `extent` on average or fewer, that need at
+/// most `free` bytes; none where not even a set as large fits.
+fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
+    let Extent { documents, sets } = extent;
+    let fits = |fewer: usize| bytes_of(Extent { documents: fewer, sets: sets.min(fewer) }) <= free;
+    let (mut least, mut most) = (0, documents);
+    while least < most {
+        let middle = (least + most).div_ceil(2);
+        (least, most) = if fits(middle) { (middle, most) } else { (least, middle - 1) };
+    }
+    (sets > 1 && least >= documents.div_ceil(sets)).then_some(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_fit_is_said_where_it_would() {
+        let bytes = |extent: Extent| 1000 + 100 * extent.documents + 50 * extent.sets;
+        let of = |documents, sets, free| possible(Extent { documents, sets }, free, bytes);
+        assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10), Some(123));
+        assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10 - 1), Some(122));
+        // Less than a set, or one alone.
+        assert_eq!(of(400, 10, 1000 + 100 * 39 + 50 * 10), None);
+        assert_eq!((of(400, 10, 500), of(400, 1, 30_000)), (None, None));
     }
 }

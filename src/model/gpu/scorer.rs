@@ -78,7 +78,7 @@ impl Scoring {
     ) -> Result<(), DeviceError> {
         let config = model.config();
         let (extent, keep) = (Extent::of(batch), Keep::Nothing);
-        let arena = room.arena(gpu, sizes::scoring(config, extent), extent)?;
+        let arena = room.arena(gpu, extent, |extent| sizes::scoring(config, extent), false)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, None)?;
         let mut activations = Activations::new(arena, config, extent, keep)?;
         model.forward(gpu, &mut activations, params, &batch, None)?;

@@ -47,20 +47,22 @@ impl SetLossesPlan {
         Ok(SetLossesPlan { documents, sets, longest })
     }
 
+    /// The most documents that a set may have for `loss` on a card of these limits: its values fill shared memory.
+    pub fn most_documents(loss: Loss, limits: &Limits) -> usize {
+        let (_, values) = kernel(loss);
+        ((limits.shared_per_block / 4 - SET_LOSSES_SLOTS) / values) as usize
+    }
+
     /// The launch; `None` where there is no set.
     ///
     /// Refuses a set that is too long for the card's shared memory.
     pub fn launch(&self, loss: Loss, limits: &Limits) -> Result<Option<Plan>, DeviceError> {
-        let (kernel, values) = match loss {
-            Loss::AttentionRank => ("set_losses_attention_rank", SET_LOSSES_OF_ATTENTION),
-            Loss::SoftmaxCrossEntropy => ("set_losses_softmax_cross_entropy", SET_LOSSES_OF_ATTENTION),
-            Loss::LambdaLoss => ("set_losses_lambda_loss", SET_LOSSES_OF_LAMBDA),
-            Loss::ApproxNdcg => ("set_losses_approx_ndcg", SET_LOSSES_OF_NDCG),
-        };
-        let at_most = (limits.shared_per_block / 4 - SET_LOSSES_SLOTS) / values;
-        if self.longest > at_most as usize {
+        let (kernel, values) = kernel(loss);
+        let at_most = Self::most_documents(loss, limits);
+        if self.longest > at_most {
             return Err(DeviceError::Shapes(format!(
-                "{kernel} on this GPU: a set has at most {at_most} documents, not {}",
+                "{kernel} on this GPU: a set has at most {at_most} documents, not {}: use --top-k {at_most}, or \
+                 --device cpu",
                 self.longest
             )));
         }
@@ -84,6 +86,16 @@ impl SetLossesPlan {
             scale,
             longest: self.longest as i32,
         }
+    }
+}
+
+/// The kernel of a loss, and the values that it keeps of a document.
+fn kernel(loss: Loss) -> (&'static str, u32) {
+    match loss {
+        Loss::AttentionRank => ("set_losses_attention_rank", SET_LOSSES_OF_ATTENTION),
+        Loss::SoftmaxCrossEntropy => ("set_losses_softmax_cross_entropy", SET_LOSSES_OF_ATTENTION),
+        Loss::LambdaLoss => ("set_losses_lambda_loss", SET_LOSSES_OF_LAMBDA),
+        Loss::ApproxNdcg => ("set_losses_approx_ndcg", SET_LOSSES_OF_NDCG),
     }
 }
 

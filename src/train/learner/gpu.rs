@@ -12,7 +12,7 @@ use crate::model::gpu::{
 };
 use crate::model::scorer::{self, Scorer};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
-use crate::ops::loss::set_losses;
+use crate::ops::loss::{SetLossesPlan, set_losses};
 use crate::ops::optimizer::{
     AdamStep, DeviceWeights, adam_step, gradient_norm, gradient_norm_scratch_len, round_parameters,
 };
@@ -171,7 +171,7 @@ impl GpuLearner {
         let (config, limits, keep) = (schedule.config(), gpu.limits(), Keep::ForBackward);
         let extent = Extent::of(batch);
         let source = resident.as_ref().map_or(Source::Batch, |_| Source::Resident);
-        let arena = room.arena(gpu, sizes::step(config, extent, limits, source), extent)?;
+        let arena = room.arena(gpu, extent, |extent| sizes::step(config, extent, limits, source), true)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, resident.as_ref())?;
         let mut activations = Activations::new(arena, config, extent, keep)?;
         let mut scratch = Scratch::new(arena, config, extent, limits)?;
@@ -239,6 +239,9 @@ impl Learner for GpuLearner {
         largest: Extent,
         valid: Option<&Batcher<'_>>,
     ) -> Result<Option<Feeding>> {
+        // Known before anything runs, not in the middle of an epoch.
+        let longest = train.sets().iter().map(|&query| train.set_size(query)).max().unwrap_or(0);
+        SetLossesPlan::new(longest, &[0, longest])?.launch(self.objective.loss, self.gpu.limits())?;
         self.resident = None;
         let feeding = self.feeding(train, largest, valid)?;
         if let Feeding::Resident { .. } = feeding {

@@ -111,7 +111,7 @@ pub fn on(
 
 #[cfg(feature = "cuda")]
 fn on_gpu(model: SetRank, weights: Weights, objective: Objective) -> Result<Box<dyn Learner>, DeviceError> {
-    let gpu = crate::device::Gpu::new(0)?;
+    let gpu = crate::device::Gpu::first()?;
     Ok(Box::new(GpuLearner::new(gpu, model, weights, objective)?))
 }
 
