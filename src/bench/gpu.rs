@@ -9,7 +9,7 @@ use super::report::{GpuFigures, KernelFigures, Measured};
 use crate::Result;
 use crate::data::batch::{Batch, Extent};
 use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
-use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, sizes};
+use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, room, sizes};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
 use crate::ops::linear::{Activation, DeviceLinear, Layout, LinearShape, linear_forward};
 use crate::ops::optimizer::round_parameters;
@@ -119,31 +119,31 @@ impl Step for Scoring {
     }
 }
 
-/// Refuses a batch that GPU 0 has not the memory for, and a model that no kernel computes.
+/// Refuses a batch that the GPU has not the memory for, and a model that no kernel computes.
 pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
-    let gpu = Gpu::new(0)?;
+    let gpu = Gpu::first()?;
     let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
     let extent = Extent { documents: plan.sizes.iter().sum(), sets: plan.sizes.len() };
     let len = layouts.layouts().device.len();
-    let needed = match plan.mode {
+    let bytes_of = |extent| match plan.mode {
         // Parameters, rounded ones, gradients, two moments.
         Mode::Train => 18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident),
         Mode::Infer => 6 * len + sizes::scoring(config, extent),
     };
-    let (free, total) = gpu.memory()?;
+    let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
     if needed <= free {
         return Ok(());
     }
     let Extent { documents, sets } = extent;
-    let possible = (documents as u128 * free as u128 / needed as u128) as usize;
+    let possible = room::possible(extent, free, bytes_of);
     Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible })
 }
 
-/// Measures `plan` on GPU 0.
+/// Measures `plan` on the first GPU that can be used.
 pub(super) fn measure(plan: &Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Measured> {
     let batch = plan.batch();
     let parameters = model.layout().init(plan.seed);
-    let gpu = Gpu::new(0)?;
+    let gpu = Gpu::first()?;
     let free = gpu.memory()?.0;
     match plan.mode {
         Mode::Train => {
@@ -261,7 +261,7 @@ const SIDES: [usize; 2] = [256, 4096];
 /// # Errors
 /// A GPU that cannot be used, or that has not the memory.
 pub fn gflops(side: usize) -> Result<f64> {
-    let gpu = Gpu::new(0)?;
+    let gpu = Gpu::first()?;
     let most = side.next_multiple_of(64).min(SIDES[1]);
     let mut side = SIDES[0].min(most);
     loop {

@@ -23,7 +23,7 @@ mod mab;
 mod network;
 pub mod parameters;
 pub mod resident;
-mod room;
+pub(crate) mod room;
 pub mod scorer;
 mod setrank;
 pub mod sizes;

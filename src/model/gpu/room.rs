@@ -61,7 +61,7 @@ impl Room {
 
 /// The most documents of a batch of several sets, each of as many as those of `extent` on average or fewer, that need at
 /// most `free` bytes; none where not even a set as large fits.
-fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
+pub(crate) fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
     let Extent { documents, sets } = extent;
     let fits = |fewer: usize| bytes_of(Extent { documents: fewer, sets: sets.min(fewer) }) <= free;
     let (mut least, mut most) = (0, documents);
