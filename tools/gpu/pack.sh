@@ -46,7 +46,7 @@ cp tools/gpu/stage/*.py "$folder/stage"
 rm -f "$folder"/stage/test_*.py
 cp tests/kernels/counters.txt "$folder"
 mkdir "$folder/peers"
-cp tools/peers/{bench_torch,padded_torch,varlen_torch,setrank_torch,config}.py "$folder/peers"
+cp tools/peers/{bench_torch,peaks_torch,padded_torch,varlen_torch,setrank_torch,config}.py "$folder/peers"
 git describe --always --dirty --abbrev=12 > "$folder/VERSION"
 
 bytes=$(du -sb "$folder" | cut -f 1)

@@ -15,6 +15,7 @@ from pathlib import Path
 import checks
 import counters
 import machine
+import peaks
 import peers
 import report
 import sanitizer
@@ -27,6 +28,7 @@ TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5
 FULL = [
     Part("machine", 0, 40, machine.run, needs_gpu=False),
     Part("suite", 10, 60, suite.run),
+    Part("peaks", 10, 30, peaks.run),
     Part("throughput", 10, 110, throughput.run),
     Part("training", 10, 30, training.run),
     Part("sanitizer", 10, 35, sanitizer.run),

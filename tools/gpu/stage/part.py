@@ -59,7 +59,7 @@ class Stage:
         row = {"name": name, "status": status, "seconds": round(seconds, 2), "message": message, **more}
         with self.lock:
             self.rows.append(row)
-            print(f"{status:8} {name:28} {seconds:6.1f} s  {first_line(message)}", flush=True)
+            print(f"{status:8} {name:32} {seconds:6.1f} s  {first_line(message)}", flush=True)
         return row
 
 

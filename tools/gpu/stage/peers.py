@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 from part import OUT_OF_TIME, Stage
+from throughput import BATCH_DOCS, ENCODERS, MODES
 
-MODES = ("train", "infer")
-ENCODERS = ("msab", "imsab")
 SIZES = ("istella", "40", "500")
-DOCUMENTS = 33_792
-# enough for sets of 40
-SETS = 1000
+# the smaller batch of `throughput`: what pads needs more memory
+DOCUMENTS = BATCH_DOCS[0]
 SECONDS = 60.0
 
 
@@ -51,16 +49,9 @@ def cell(stage: Stage, mode: str, encoder: str, sizes: str, variants: tuple[str,
 
 
 def sizes_file(stage: Stage, sizes: str) -> Path:
-    """A file of sizes as `setrank bench` has them, of as many sets as make up the batch."""
+    """A file of the very sizes that `setrank bench` has in a batch of so many documents."""
     path = stage.work / f"sizes-{sizes}.txt"
     if not path.exists():
-        command = [stage.program("setrank"), "bench", "train", "--sizes", sizes, "--sets", str(SETS), "--print-sizes"]
-        taken: list[str] = []
-        documents = 0
-        for size in stage.run(command, 20).out.split():
-            if documents >= DOCUMENTS:
-                break
-            taken.append(size)
-            documents += int(size)
-        path.write_text("\n".join(taken) + "\n")
+        command = [stage.program("setrank"), "bench", "train", "--sizes", sizes]
+        path.write_text(stage.run([*command, "--batch-docs", str(DOCUMENTS), "--print-sizes"], 20).out)
     return path

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from part import Stage, first_line
+from speeds import tables
 
 # of each file of text, as much is kept
 LIMIT = 8 << 20
@@ -67,34 +68,13 @@ def table(report: dict) -> str:
         f"setrank GPU check, stage {report['stage']}, {report['version']}, {report['seconds']} s",
         f"card: {device['name'] if device else 'none'}; driver: {driver or 'unknown'}; torch: {torch(machine)}",
         "",
-        f"{'status':8} {'what':28} {'seconds':>7}  result",
+        f"{'status':8} {'what':32} {'seconds':>7}  result",
     ]
     for row in report["results"]:
-        lines.append(f"{row['status']:8} {row['name']:28} {row['seconds']:7.1f}  {first_line(row['message'])}")
-    lines += speeds(report["results"])
+        lines.append(f"{row['status']:8} {row['name']:32} {row['seconds']:7.1f}  {first_line(row['message'])}")
+    lines += tables(machine, report["results"])
     counts = ", ".join(f"{number} {status}" for status, number in report["counts"].items())
     return "\n".join([*lines, "", counts]) + "\n"
-
-
-def speeds(rows: list[dict]) -> list[str]:
-    """A table of documents a second, ours beside PyTorch's best."""
-    ours: dict[str, list[str]] = {}
-    best: dict[str, tuple[float, str]] = {}
-    for row in rows:
-        words = row["name"].split()
-        if "bench" in row:
-            cell = " ".join(words[1:4])
-            ours.setdefault(cell, []).append(f"{row['bench']['docs_per_s'] / 1e6:.3f} ({words[4]})")
-        for peer in row.get("peers", []):
-            cell = " ".join(words[1:4])
-            best[cell] = max(best.get(cell, (0.0, "")), (peer["docs_per_s"] / 1e6, peer["variant"]))
-    if not ours and not best:
-        return []
-    lines = ["", "million documents a second", f"{'':20} {'setrank (documents of a batch)':42} PyTorch's best"]
-    for cell in dict.fromkeys([*ours, *best]):
-        rate, variant = best.get(cell, (0.0, ""))
-        lines.append(f"{cell:20} {', '.join(ours.get(cell, [])):42} {f'{rate:.3f} {variant}' if variant else ''}")
-    return lines
 
 
 def torch(machine: dict) -> str:

@@ -15,6 +15,7 @@ import machine
 import main
 import process
 import report
+import speeds
 from part import Part, Stage, run_parts
 
 PRETENDS = """#!/usr/bin/env python3
@@ -61,7 +62,14 @@ if command == "bench" and "--print-sizes" in rest:
 elif command == "bench" and "imsab" in rest:
     sys.exit("error: --device cuda: not enough memory")
 elif command == "bench":
-    print(json.dumps({"docs_per_s": 2e6}))
+    assert "80" not in rest or rest[rest.index("--peak") + 1] == "600", rest
+    assert "--sets" not in rest or rest[rest.index("--peak-side") + 1] == "64", rest
+    times = [{"kernel": name, "launches": 2.0, "seconds": seconds} for name, seconds in (("a", 1e-3), ("b", 3e-3))]
+    gpu = {"copy_bytes_per_s": 2e12, "launches_per_step": 4.0, "share_of_floor": 0.25, "kernels": times}
+    gpu.update({"profiled_step_s": 5e-3, "between_kernels_s": 1e-3})
+    figures = {"docs": 80, "docs_per_s": 2e6, "median_s": 4e-5, "rounds_s": [4e-5, 5e-5], "peak_gflops": 5e5}
+    with open(rest[rest.index("--json") + 1], "w") as file:
+        json.dump({**figures, "gpu": gpu}, file)
 elif command == "eval":
     print(json.dumps({"metrics": {"ndcg@10": {"mean": 0.5 if cuda else 0.6}}}))
 elif command == "info":
@@ -89,8 +97,11 @@ else:
     print('"0","k","1,500","80"')
 """
 TORCH = """import json
-print(json.dumps({"variant": "varlen", "docs_per_s": 5e5}))
-print(json.dumps({"variant": "eager-1", "docs_per_s": 1e6}))
+print(json.dumps({"variant": "varlen", "docs": 80, "docs_per_s": 5e5}))
+print(json.dumps({"variant": "eager-1", "docs": 80, "docs_per_s": 1e6}))
+"""
+PEAKS = """import json
+print(json.dumps({"peak_gflops": 6e5, "copy_gbytes": 2500.0}))
 """
 
 
@@ -149,6 +160,7 @@ class Stages(unittest.TestCase):
         (self.folder / "counters.txt").write_text("k 4x4: unique 2.0 + 0.5, wavefronts 64, products 3 (50 %)\n")
         (self.folder / "peers").mkdir()
         (self.folder / "peers" / "bench_torch.py").write_text(TORCH)
+        (self.folder / "peers" / "peaks_torch.py").write_text(PEAKS)
         os.environ["PATH"] = f"{self.folder}:{self.path}"
         stage = self.stage()
         stage.facts["torch"] = {"version": "2", "available": True}
@@ -159,7 +171,10 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["model::off"], ("failed", "losses: off"))
         self.assertNotIn("model::gradients_are", told)
         self.assertEqual(told["info --devices --check"], ("failed", "k"))
-        self.assertEqual(told["bench train msab 40 80"], ("passed", "2.000 M documents/s"))
+        rates = "setrank: P 500 TFLOP/s, BW 2000 GB/s; torch: P 600 TFLOP/s, BW 2500 GB/s"
+        self.assertEqual(told["peaks"], ("passed", rates))
+        self.assertEqual(told["bench train msab 40 80"], ("passed", "2,000,000 documents/s, 25.0 % of the floor"))
+        self.assertAlmostEqual(rows["bench train msab 40 80"]["bench"]["spread"], 0.25)
         self.assertIn("not enough memory", rows["bench infer imsab 40 80"]["message"])
         self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
         self.assertEqual(rows["memcheck of step/msab"]["status"], "passed")
@@ -170,7 +185,20 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["torch train msab istella eager"][0], "passed")
         out = self.folder / "out"
         report.write(stage, "full", out, 1.0)
-        self.assertIn("msab 40", (out / "full.txt").read_text())
+        written = (out / "full.txt").read_text().splitlines()
+        self.assertIn("train msab 40               80   2,000,000  25.0 %  25.0 %      500    2,000      4.0", written)
+        self.assertIn("train msab istella          80" + 58 * " " + "1,000,000         eager-1", written)
+        self.assertIn("b                                          3  60.0 %", written)
+        self.assertIn("all of the step                            5 100.0 %", written)
+
+    def test_ours_stands_beside_theirs(self) -> None:
+        rows = [{"name": "torch train msab 40 eager", "peers": [{"docs": 80, "docs_per_s": 1e6, "variant": "varlen"}]}]
+        gpu = {"copy_bytes_per_s": 2e12, "launches_per_step": 4.0, "share_of_floor": None, "kernels": []}
+        gpu.update({"profiled_step_s": 5e-3, "between_kernels_s": 5e-3})
+        bench = {"docs": 80, "docs_per_s": 2.5e6, "peak_gflops": None, "spread": 0.01, "gpu": gpu}
+        rows.append({"name": "bench train msab 40 80", "bench": bench})
+        lines = speeds.tables({}, rows)
+        self.assertTrue(any(line.endswith("4.0   1,000,000   2.50  varlen") for line in lines), lines)
 
     def test_without_tools_parts_are_skipped(self) -> None:
         os.environ["PATH"] = str(self.folder)

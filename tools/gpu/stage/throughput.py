@@ -1,19 +1,15 @@
-"""Documents a second of training and scoring, with the card's peaks and the share of each floor."""
+"""Documents a second of training and scoring, the share of each floor, and what each kernel takes."""
 
 from __future__ import annotations
 
-import json
-
+from bench import bench, spread
 from part import OUT_OF_TIME, Stage
+from peaks import best
 
 MODES = ("train", "infer")
 ENCODERS = ("msab", "imsab")
 SIZES = ("40", "istella", "500")
 BATCH_DOCS = (33_792, 135_168)
-SECONDS = 25.0
-TINY = (
-    "--hidden 64 --heads 2 --blocks 1 --ffn 64 --inducing 4 --features 9 --steps 1 --warmup 1"
-).split()
 
 
 def run(stage: Stage) -> None:
@@ -32,13 +28,14 @@ def cell(stage: Stage, mode: str, encoder: str, sizes: str, documents: int) -> b
     if stage.left() < 5:
         stage.tell(name, "skipped", 0.0, OUT_OF_TIME)
         return False
-    command = [stage.program("setrank"), "bench", mode, "--device", "cuda", "--encoder", encoder]
-    command += ["--sizes", sizes, "--batch-docs", str(documents), "--json", *(TINY if stage.small else ())]
-    finished = stage.run(command, SECONDS)
-    try:
-        found = json.loads(finished.out)
-    except ValueError:
+    batch = ["--encoder", encoder, "--sizes", sizes, "--batch-docs", str(documents)]
+    finished, found = bench(stage, mode, batch, best(stage))
+    if found is None:
         stage.tell(name, "error", finished.seconds, finished.says())
         return False
-    stage.tell(name, "passed", finished.seconds, f"{found['docs_per_s'] / 1e6:.3f} M documents/s", bench=found)
+    found["spread"] = spread(found)
+    share = found["gpu"]["share_of_floor"]
+    floor = "the floor is not known" if share is None else f"{100 * share:.1f} % of the floor"
+    message = f"{found['docs_per_s']:,.0f} documents/s, {floor}"
+    stage.tell(name, "passed", finished.seconds, message, bench=found)
     return True
