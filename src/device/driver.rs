@@ -91,14 +91,3 @@ fn describe(ordinal: i32) -> Result<GpuInfo, DriverError> {
         shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
     })
 }
-
-/// Whether memory of the host is page-locked, so that copies from it may read it later.
-pub fn is_pinned<T>(memory: &[T]) -> bool {
-    let mut kind = 0u32;
-    let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: the call writes one number; of memory that it does not know, which is pageable, it says that it is invalid.
-    let asked = unsafe {
-        sys::cuPointerGetAttribute((&raw mut kind).cast(), which, memory.as_ptr() as sys::CUdeviceptr)
-    };
-    asked.result().is_ok()
-}

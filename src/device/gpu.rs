@@ -28,7 +28,7 @@ pub unsafe trait Parameter: DeviceRepr + Copy {
 
 /// A GPU in use: its context, and one stream in which everything happens in order.
 ///
-/// Copies and launches only queue work; [`Gpu::synchronize`] and [`Gpu::download`] wait for it.
+/// Launches and copies only queue work; [`Gpu::synchronize`], [`Gpu::upload`] and [`Gpu::download`] wait for it.
 #[derive(Debug)]
 pub struct Gpu {
     info: GpuInfo,
@@ -171,15 +171,18 @@ impl Gpu {
         staging.wait_mut().map_err(|error| self.failed("waiting for a copy", error))
     }
 
-    /// Copies `from` to the device, in the stream's order; `from` may change as soon as this returns.
+    /// Copies `from` to the device and waits for all work so far, that too; what must not wait goes through
+    /// [`staging`](Self::staging).
     pub fn upload<T: Element>(&self, to: &mut Buffer<T>, from: &[T]) -> Result<(), DeviceError> {
         self.owns(to)?;
         same_len(to.len(), from.len())?;
         let copied = self.bound().and_then(|()| {
-            // SAFETY: both hold as many values; the driver has read pageable memory when it returns, and pinned memory
-            // is waited for.
-            unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) }?;
-            if driver::is_pinned(from) { self.stream.synchronize() } else { Ok(()) }
+            if !from.is_empty() {
+                // SAFETY: both hold as many values, and the wait ends when they have been read: a GPU that reads memory
+                // of the host by itself may do so after the call.
+                unsafe { result::memcpy_htod_async(to.address(), from, self.stream.cu_stream()) }?;
+            }
+            self.stream.synchronize()
         });
         copied.map_err(|error| self.failed(&format!("copying {} bytes", size_of_val(from)), error))
     }
@@ -207,9 +210,12 @@ impl Gpu {
     pub fn download<T: Element>(&self, from: &Buffer<T>) -> Result<Vec<T>, DeviceError> {
         self.owns(from)?;
         let mut values = vec![T::zeroed(); from.len()];
-        // SAFETY: both hold as many values, and the wait below ends before the memory goes elsewhere.
-        let copied = self.bound().and_then(|()| unsafe {
-            result::memcpy_dtoh_async(&mut values, from.address(), self.stream.cu_stream())
+        let copied = self.bound().and_then(|()| {
+            if values.is_empty() {
+                return Ok(());
+            }
+            // SAFETY: both hold as many values, and the wait below ends before the memory goes elsewhere.
+            unsafe { result::memcpy_dtoh_async(&mut values, from.address(), self.stream.cu_stream()) }
         });
         copied.map_err(|error| self.failed(&format!("copying {} values to the host", from.len()), error))?;
         self.synchronize()?;
