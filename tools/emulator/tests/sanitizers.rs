@@ -12,7 +12,16 @@ use setrank_emulator::sanitize::{Finding, Outcome, Program, Sanitizer};
 
 /// All kernels are in one program: compiling it is what takes time.
 fn sources() -> Sources {
-    let files = ["block.cu", "copies.cu", "memory.cu", "misuse.cu", "races.cu", "warp.cu"];
+    let files = [
+        "block.cu",
+        "copies.cu",
+        "copies_sm90.cu",
+        "memory.cu",
+        "misuse.cu",
+        "races.cu",
+        "warp.cu",
+        "warp_sm90.cu",
+    ];
     Sources::read(&files.map(source)).unwrap_or_else(|e| panic!("{e}"))
 }
 
