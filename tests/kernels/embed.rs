@@ -137,18 +137,8 @@ const BUGS: [Bug; 9] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "embed_backward",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "embed_forward",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::too_little_shared_memory("embed_backward"),
+    WrongLaunch::a_block_too_few("embed_forward"),
     WrongLaunch {
         what: "a row of the tables too many",
         change: |launch| launch.grid[0] += 1,

@@ -88,6 +88,31 @@ pub struct WrongLaunch {
     pub found_by: &'static [&'static str],
 }
 
+/// Those that most families have.
+impl WrongLaunch {
+    pub const fn too_little_shared_memory(kernels: &'static str) -> Self {
+        WrongLaunch {
+            what: "too little shared memory",
+            change: |launch| launch.shared_bytes -= 16,
+            kernels,
+            found_by: &["bytes of shared memory"],
+        }
+    }
+
+    pub const fn a_block_too_few(kernels: &'static str) -> Self {
+        WrongLaunch {
+            what: "a block too few",
+            change: |launch| launch.grid[0] -= 1,
+            kernels,
+            found_by: &[WRONG_RESULTS],
+        }
+    }
+
+    pub const fn a_block_too_many(kernels: &'static str, found_by: &'static [&'static str]) -> Self {
+        WrongLaunch { what: "a block too many", change: |launch| launch.grid[0] += 1, kernels, found_by }
+    }
+}
+
 /// How results that are off are told.
 pub const WRONG_RESULTS: &str = "wrong results";
 

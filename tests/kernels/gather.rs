@@ -88,12 +88,7 @@ const BUGS: [Bug; 6] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 3] = [
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::a_block_too_few(""),
     WrongLaunch {
         what: "a matrix that is too short",
         change: |launch| {

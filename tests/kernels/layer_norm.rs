@@ -179,24 +179,9 @@ const BUGS: [Bug; 11] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 5] = [
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
-    WrongLaunch {
-        what: "a block too many",
-        change: |launch| launch.grid[0] += 1,
-        kernels: "layer_norm_backward",
-        found_by: &["of `parts` of"],
-    },
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "layer_norm_backward",
-        found_by: &["bytes of shared memory"],
-    },
+    WrongLaunch::a_block_too_few(""),
+    WrongLaunch::a_block_too_many("layer_norm_backward", &["of `parts` of"]),
+    WrongLaunch::too_little_shared_memory("layer_norm_backward"),
     WrongLaunch {
         what: "a warp too few",
         change: |launch| launch.block[0] -= 32,

@@ -186,30 +186,15 @@ const BUGS: [Bug; 12] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 5] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::too_little_shared_memory(""),
+    WrongLaunch::a_block_too_few(""),
     WrongLaunch {
         what: "a part too few",
         change: |launch| launch.grid[1] -= 1,
         kernels: "linear_backward_weights",
         found_by: &[WRONG_RESULTS],
     },
-    WrongLaunch {
-        what: "a block too many",
-        change: |launch| launch.grid[0] += 1,
-        kernels: "linear_backward_weights",
-        found_by: &["of `dy` of", "of `x` of"],
-    },
+    WrongLaunch::a_block_too_many("linear_backward_weights", &["of `dy` of", "of `x` of"]),
     WrongLaunch {
         what: "a buffer that is too short",
         change: |launch| launch.buffers[0].bytes.truncate(4096),

@@ -148,24 +148,9 @@ const BUGS: [Bug; 12] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
-    WrongLaunch {
-        what: "a block too many",
-        change: |launch| launch.grid[0] += 1,
-        kernels: "",
-        found_by: &["of `offsets` of"],
-    },
+    WrongLaunch::too_little_shared_memory(""),
+    WrongLaunch::a_block_too_few(""),
+    WrongLaunch::a_block_too_many("", &["of `offsets` of"]),
     WrongLaunch {
         what: "fewer threads than the kernel is for",
         change: |launch| launch.block[0] = 128,

@@ -185,18 +185,8 @@ const BUGS: [Bug; 12] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "gradient_",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "gradient_squares",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::too_little_shared_memory("gradient_"),
+    WrongLaunch::a_block_too_few("gradient_squares"),
     WrongLaunch {
         what: "a block of parameters too few",
         change: |launch| launch.grid[0] -= 1,

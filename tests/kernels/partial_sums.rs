@@ -93,18 +93,8 @@ const BUGS: [Bug; 7] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::too_little_shared_memory(""),
+    WrongLaunch::a_block_too_few(""),
     WrongLaunch {
         what: "parts that are too short",
         change: |launch| {

@@ -200,12 +200,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 5] = [
         kernels: "rbf_backward_centers",
         found_by: &["bytes of shared memory"],
     },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "rbf_forward",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::a_block_too_few("rbf_forward"),
     WrongLaunch {
         what: "a part too few",
         change: |launch| launch.grid[1] -= 1,

@@ -163,12 +163,7 @@ const BUGS: [Bug; 12] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 5] = [
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::a_block_too_few(""),
     WrongLaunch {
         what: "a group too few",
         change: |launch| launch.grid[1] -= 1,

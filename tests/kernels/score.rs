@@ -132,24 +132,9 @@ const BUGS: [Bug; 8] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "score_backward",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
-    WrongLaunch {
-        what: "a block too many",
-        change: |launch| launch.grid[0] += 1,
-        kernels: "score_backward",
-        found_by: &["of `d_weight` of", "of `d_bias` of"],
-    },
+    WrongLaunch::too_little_shared_memory("score_backward"),
+    WrongLaunch::a_block_too_few(""),
+    WrongLaunch::a_block_too_many("score_backward", &["of `d_weight` of", "of `d_bias` of"]),
     WrongLaunch {
         what: "rows that are too short",
         change: |launch| launch.buffers[0].bytes.truncate(4096),

@@ -262,24 +262,9 @@ pub const IN_SOURCES: [Bug; 32] = [
 ];
 
 pub const IN_LAUNCHES: [WrongLaunch; 7] = [
-    WrongLaunch {
-        what: "too little shared memory",
-        change: |launch| launch.shared_bytes -= 16,
-        kernels: "",
-        found_by: &["bytes of shared memory"],
-    },
-    WrongLaunch {
-        what: "a block too few",
-        change: |launch| launch.grid[0] -= 1,
-        kernels: "",
-        found_by: &[WRONG_RESULTS],
-    },
-    WrongLaunch {
-        what: "a block too many",
-        change: |launch| launch.grid[0] += 1,
-        kernels: "",
-        found_by: &["of `tiles` of"],
-    },
+    WrongLaunch::too_little_shared_memory(""),
+    WrongLaunch::a_block_too_few(""),
+    WrongLaunch::a_block_too_many("", &["of `tiles` of"]),
     WrongLaunch {
         what: "a head too few",
         change: |launch| launch.grid[1] -= 1,
