@@ -3,6 +3,7 @@
 
 #include "attention.h"
 
+#include "philox.cuh"
 #include "tile.cuh"
 
 namespace attention {
@@ -129,22 +130,11 @@ struct Place {
     uint32_t head, set;
 };
 
-// Philox4x32-10. Bit i: whether the weight of this query and of key 4·group + i is kept.
+// Bit i: whether the weight of this query and of key 4·group + i is kept.
 __device__ __forceinline__ uint32_t draw(const AttentionDropout &dropout, Place place, uint32_t query,
                                          uint32_t group) {
     uint32_t words[4] = {group, query, dropout.attention << 16 | place.head, place.set};
-    uint32_t key[2] = {dropout.key_low, dropout.key_high};
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t even = static_cast<uint64_t>(words[0]) * 0xD2511F53u;
-        const uint64_t odd = static_cast<uint64_t>(words[2]) * 0xCD9E8D57u;
-        words[0] = static_cast<uint32_t>(odd >> 32) ^ words[1] ^ key[0];
-        words[1] = static_cast<uint32_t>(odd);
-        words[2] = static_cast<uint32_t>(even >> 32) ^ words[3] ^ key[1];
-        words[3] = static_cast<uint32_t>(even);
-        key[0] += 0x9E3779B9u;
-        key[1] += 0xBB67AE85u;
-    }
+    philox(words, dropout.key_low, dropout.key_high);
     uint32_t kept = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) kept |= (words[i] >= dropout.threshold ? 1u : 0u) << i;
