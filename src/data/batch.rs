@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::augment::Augment;
+use super::augment::{Augment, Columns};
 use super::normalize::WithinSet;
 use super::{Alignment, Dataset, Normalize, initial};
 use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
@@ -48,7 +48,7 @@ pub struct Batch {
 }
 
 /// Random order and ordinal starts of training; a pure function of seed, epoch and query.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shuffle {
     /// The run's seed.
     pub seed: u64,
@@ -58,7 +58,7 @@ pub struct Shuffle {
 
 impl Shuffle {
     /// `number` is that of a query or of a row.
-    fn rng(self, stream: Stream, number: usize) -> Rng {
+    pub(super) fn rng(self, stream: Stream, number: usize) -> Rng {
         Rng::new(self.seed, stream, (self.epoch << 32) ^ number as u64)
     }
 }
@@ -265,12 +265,17 @@ impl<'a> Batcher<'a> {
 
     /// Every document draws from a sequence of its own.
     fn disturb(&self, batch: &mut Batch, shuffle: Shuffle) {
-        let first_within_set = self.input_size - self.normalize.within_set.num_columns(self.num_features);
-        batch.features.par_chunks_mut(self.input_size).zip(&batch.rows).for_each(|(features, &row)| {
-            let (values, within_set) = features.split_at_mut(first_within_set);
-            let rng = shuffle.rng(Stream::Augment, row);
-            self.augment.apply(rng, &mut values[..self.num_features], within_set);
-        });
+        let columns = self.columns();
+        batch
+            .features
+            .par_chunks_mut(self.input_size)
+            .zip(&batch.rows)
+            .for_each(|(features, &row)| self.augment.apply(shuffle, row, columns, features));
+    }
+
+    fn columns(&self) -> Columns {
+        let within_set = self.normalize.within_set.num_columns(self.num_features);
+        Columns { num_features: self.num_features, first_within_set: self.input_size - within_set }
     }
 
     /// The integer added to the ranks of a set in training, shared by its rankings.

@@ -3,11 +3,14 @@
 use std::mem::offset_of;
 
 use half::bf16;
+use setrank::data::augment::{Columns, FeatureDropout};
+use setrank::data::batch::Shuffle;
 use setrank::device::abi::GatherRows;
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits, Uploads};
-use setrank::ops::gather::check::{Problem, SIZES};
-use setrank::ops::gather::{GatherPlan, RowNumbers, gather_rows};
+use setrank::ops::gather::check::{Problem, SIZES, Size};
+use setrank::ops::gather::{DeviceFeatureDropout, GatherPlan, RowNumbers, gather_rows};
+use setrank::rng::{Rng, Stream};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
@@ -21,12 +24,16 @@ pub const FAMILY: Family =
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let plan = GatherPlan::new(self.numbers.len(), self.width).unwrap();
-        let buffers = vec![
+        let plan = GatherPlan::new(self.numbers.len(), self.width, self.dropout).unwrap();
+        let mut buffers = vec![
             (offset_of!(GatherRows, from), "from", given(&self.from)),
             (offset_of!(GatherRows, index), "index", given(&self.numbers)),
             (offset_of!(GatherRows, to), "to", poisoned::<bf16>(self.numbers.len() * self.width)),
         ];
+        if self.dropout.is_some() {
+            let data_rows: Vec<i32> = self.data_rows.iter().map(|&row| row as i32).collect();
+            buffers.push((offset_of!(GatherRows, data_rows), "data_rows", given(&data_rows)));
+        }
         family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
     }
 
@@ -36,7 +43,7 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 6] = [
+const BUGS: [Bug; 17] = [
     Bug {
         what: "rows behind the last",
         file: "gather.cu",
@@ -56,8 +63,8 @@ const BUGS: [Bug; 6] = [
     Bug {
         what: "columns behind the last, written",
         file: "gather.cu",
-        right: "if (column < p.width) ptx::store_global",
-        wrong: "ptx::store_global",
+        right: "            if (column >= p.width) continue;\n",
+        wrong: "",
         kernels: "gather_rows",
         found_by: &["of `to` of", WRONG_RESULTS],
     },
@@ -85,10 +92,99 @@ const BUGS: [Bug; 6] = [
         kernels: "gather_rows",
         found_by: &["of `index` of", WRONG_RESULTS],
     },
+    Bug {
+        what: "a generator of nine rounds",
+        file: "philox.cuh",
+        right: "round < 10",
+        wrong: "round < 9",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "words of another feature",
+        file: "gather.cu",
+        right: "words[2 * i] >> 5",
+        wrong: "words[i] >> 5",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "numbers that are twice as large",
+        file: "gather.cu",
+        right: "words[2 * i] >> 5",
+        wrong: "words[2 * i] >> 4",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a number that is as large as the threshold",
+        file: "gather.cu",
+        right: "number < dropout.threshold",
+        wrong: "number <= dropout.threshold",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the same draws in every epoch",
+        file: "gather.cu",
+        right: "data_row, dropout.epoch}",
+        wrong: "data_row, 0}",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "draws by the row of the matrix",
+        file: "gather.cu",
+        right: "p.data_rows + row",
+        wrong: "p.index + row",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "features that are not drawn for",
+        file: "gather.cu",
+        right: "word += GATHER_LANES",
+        wrong: "word = words",
+        kernels: "gather_rows_dropout",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "draws that are not waited for",
+        file: "gather.cu",
+        right: "        ptx::sync_warp();\n",
+        wrong: "",
+        kernels: "gather_rows_dropout",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "columns within the set that begin behind the features",
+        file: "gather.cu",
+        right: "column - dropout.first_within_set;",
+        wrong: "column - dropout.features;",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "indicators that are dropped beside the last feature",
+        file: "gather.cu",
+        right: "next == dropout.features ? next - dropout.first_within_set : 0",
+        wrong: "0",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the other one of two values",
+        file: "gather.cu",
+        right: "half == 0 ? 0xffff0000u : 0x0000ffffu",
+        wrong: "half == 1 ? 0xffff0000u : 0x0000ffffu",
+        kernels: "gather_rows_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 3] = [
+const WRONG_LAUNCHES: [WrongLaunch; 4] = [
     WrongLaunch::a_block_too_few(""),
+    WrongLaunch::too_little_shared_memory("gather_rows_dropout"),
     WrongLaunch {
         what: "a matrix that is too short",
         change: |launch| {
@@ -107,39 +203,59 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
 ];
 
 fn cases() -> Vec<Case> {
-    let case = |(rows, of, width): (usize, usize, usize)| {
-        let mut problem = Problem::random(rows, of, width, 2);
+    let case = |size: Size| {
+        let mut problem = Problem::random(size, 2);
         // The last row is among them.
-        problem.numbers[1] = of as i32 - 1;
+        problem.numbers[1] = size.of as i32 - 1;
+        if let Some(dropout) = &mut problem.dropout {
+            // One feature draws the rate itself, and stays.
+            let Shuffle { seed, epoch } = dropout.shuffle;
+            let mut rng = Rng::new(seed, Stream::Augment, epoch << 32 | problem.data_rows[3] as u64);
+            let mut drawn = std::iter::repeat_with(|| rng.uniform()).take(dropout.columns.num_features);
+            dropout.rate = drawn.find(|rate| (0.2..0.4).contains(rate)).unwrap();
+        }
         Case::new(Limits::SM_90, problem)
     };
     SIZES.map(case).into()
 }
 
 fn counted() -> Vec<Counted> {
-    let counted = |(rows, of, width): (usize, usize, usize)| Counted {
-        shape: format!("{rows} of {of}x{width}"),
-        problem: Box::new(Problem::random(rows, of, width, 1)),
+    let counted = |size: Size| Counted {
+        shape: format!("{} of {}x{}", size.rows, size.of, size.width),
+        problem: Box::new(Problem::random(size, 1)),
         useful_products: 0.0,
     };
-    [(1280, 2000, 256), (1000, 2000, 704)].into_iter().map(counted).collect()
+    let (narrow, wide) = (Size::new(1280, 2000, 256), Size::new(1000, 2000, 704));
+    [narrow, wide, wide.dropping(220, 230)].into_iter().map(counted).collect()
 }
 
 #[test]
 fn any_width() {
     let kernels = setrank_emulator::kernels::Kernels::repository();
     for (rows, width) in [(1, 64), (32, 128), (5, 192), (31, 256), (64, 768), (2, 4096)] {
-        let case = Case::new(Limits::SM_80, Problem::random(rows, 7, width, 2));
-        let mut launch = case.launch();
-        setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
-        assert_eq!(case.wrong(&launch), [], "{rows} rows of {width} values");
+        let size = Size::new(rows, 7, width);
+        let all = width - 1;
+        // Values alone, with indicators, with columns within the set in one and two ways, and features of one column.
+        for size in [
+            size,
+            size.dropping(all, all),
+            size.dropping(all - 5, width),
+            size.dropping(width / 2 - 3, width / 2 - 3),
+            size.dropping(width / 3 - 2, width / 3 + 3),
+            size.dropping(1, 2),
+        ] {
+            let case = Case::new(Limits::SM_80, Problem::random(size, 2));
+            let mut launch = case.launch();
+            setrank_emulator::emulate::run(&kernels, &mut launch, &Default::default()).unwrap();
+            assert_eq!(case.wrong(&launch), [], "{size:?}");
+        }
     }
 }
 
 /// Whatever a value's bits are, they arrive.
 #[test]
 fn bits_are_copied() {
-    let mut problem = Problem::random(40, 8, 64, 3);
+    let mut problem = Problem::random(Size::new(40, 8, 64), 3);
     for (value, bits) in problem.from.iter_mut().zip((0..=u16::MAX).step_by(127)) {
         *value = bf16::from_bits(bits);
     }
@@ -179,17 +295,35 @@ fn what_does_not_fit_is_refused() {
         let other: Buffer<bf16> = theirs.take(3 * 64).unwrap();
         let values: Vec<bf16> = (0..3 * 64).map(|value| bf16::from_f32((value / 64) as f32)).collect();
         gpu.upload(&mut from, &values).unwrap();
-        gather_rows(gpu, &mut to, &from, &rows, 64).unwrap();
+        gather_rows(gpu, &mut to, &from, &rows, None, 64).unwrap();
         assert_eq!(gpu.download(&to).unwrap(), [&values[128..], &values[..64]].concat());
         // Nothing is launched.
-        gather_rows(gpu, &mut empty, &from, &none, 64).unwrap();
+        gather_rows(gpu, &mut empty, &from, &none, None, 64).unwrap();
         let mut inside = from.part(64..192).unwrap();
+        let mut dropout = |features, first_within_set, data_rows: &[usize]| {
+            let columns = Columns { num_features: features, first_within_set };
+            let dropout = FeatureDropout { rate: 0.5, shuffle: Shuffle { seed: 1, epoch: 1 }, columns };
+            let room = mine.take(256).unwrap();
+            uploads.send(gpu, room, |package| DeviceFeatureDropout::new(package, dropout, data_rows))
+        };
+        let error = dropout(3, 3, &[0, 1 << 31]).unwrap_err().to_string();
+        assert!(error.contains("row 2147483648 of the data set, more than kernels count"), "{error}");
+        let other_rows = dropout(3, 3, &[0]).unwrap();
+        let other_columns = dropout(60, 65, &[0, 1]).unwrap();
         for (error, says) in [
-            (gather_rows(gpu, &mut to, &from, &rows, 128), "from [any, width] has 192 values, not 384"),
-            (gather_rows(gpu, &mut to, &from, &rows, 32), "a multiple of 64, not 2 of 32"),
-            (gather_rows(gpu, &mut empty, &from, &rows, 64), "to [rows, width] has 0 values, not 128"),
-            (gather_rows(gpu, &mut inside, &from, &rows, 64), "share memory"),
-            (gather_rows(gpu, &mut to, &other, &rows, 64), "a buffer of another GPU"),
+            (gather_rows(gpu, &mut to, &from, &rows, None, 128), "from [any, width] has 192 values, not 384"),
+            (gather_rows(gpu, &mut to, &from, &rows, None, 32), "a multiple of 64, not 2 of 32"),
+            (gather_rows(gpu, &mut empty, &from, &rows, None, 64), "to [rows, width] has 0 values, not 128"),
+            (
+                gather_rows(gpu, &mut to, &from, &rows, Some(&other_rows), 64),
+                "rows of the data set [rows] has 1 values, not 2",
+            ),
+            (
+                gather_rows(gpu, &mut to, &from, &rows, Some(&other_columns), 64),
+                "not 60 features and columns from 65 on",
+            ),
+            (gather_rows(gpu, &mut inside, &from, &rows, None, 64), "share memory"),
+            (gather_rows(gpu, &mut to, &other, &rows, None, 64), "a buffer of another GPU"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

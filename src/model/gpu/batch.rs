@@ -88,7 +88,7 @@ impl DeviceBatch {
             (Packed::Numbers(numbers), Some(resident)) => {
                 let width = sizes::input_width(config);
                 let mut features = arena.take(extent.documents * width)?;
-                gather_rows(gpu, &mut features, resident.rows(), &numbers, width)?;
+                gather_rows(gpu, &mut features, resident.rows(), &numbers, None, width)?;
                 features
             }
             (Packed::Rows(rows), _) => rows,

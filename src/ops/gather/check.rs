@@ -2,7 +2,9 @@
 
 use half::bf16;
 
-use super::{RowNumbers, gather_rows};
+use super::{DeviceFeatureDropout, RowNumbers, gather_rows};
+use crate::data::augment::{Columns, FeatureDropout};
+use crate::data::batch::Shuffle;
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, to_bf16, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::linear::check::wide;
@@ -17,15 +19,52 @@ pub struct Problem {
     pub from: Vec<bf16>,
     /// `[rows]`
     pub numbers: Vec<i32>,
+    /// `[rows]`, rows of a data set: what `dropout` draws by.
+    pub data_rows: Vec<usize>,
+    /// Features that become 0.
+    pub dropout: Option<FeatureDropout>,
+}
+
+/// The size of a problem.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Rows that are gathered.
+    pub rows: usize,
+    /// Rows of the matrix.
+    pub of: usize,
+    /// Columns.
+    pub width: usize,
+    /// Columns that are dropped together, where some are.
+    pub dropped: Option<Columns>,
+}
+
+impl Size {
+    /// `rows` of `of` rows of `width` values.
+    pub const fn new(rows: usize, of: usize, width: usize) -> Self {
+        Size { rows, of, width, dropped: None }
+    }
+
+    /// The same, with `num_features` features that are dropped, of which more columns follow from `first_within_set` on.
+    pub const fn dropping(self, num_features: usize, first_within_set: usize) -> Self {
+        Size { dropped: Some(Columns { num_features, first_within_set }), ..self }
+    }
 }
 
 impl Problem {
-    /// `rows` of `of` rows of normally distributed numbers; some come more than once, others not at all.
-    pub fn random(rows: usize, of: usize, width: usize, seed: u64) -> Self {
+    /// Rows of normally distributed numbers; some come more than once, others not at all. Between a tenth and half of the
+    /// features are dropped.
+    pub fn random(size: Size, seed: u64) -> Self {
+        let Size { rows, of, width, dropped } = size;
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let from = (0..of * width).map(|_| bf16::from_f64(rng.normal())).collect();
         let numbers = (0..rows).map(|_| rng.below(of as u32) as i32).collect();
-        Problem { width, from, numbers }
+        let data_rows = (0..rows).map(|_| rng.below(i32::MAX as u32) as usize).collect();
+        let dropout = dropped.map(|columns| FeatureDropout {
+            rate: 0.1 + 0.4 * rng.uniform(),
+            shuffle: Shuffle { seed: seed << 40 | seed, epoch: seed + 2 },
+            columns,
+        });
+        Problem { width, from, numbers, data_rows, dropout }
     }
 
     /// Rows of the matrix.
@@ -35,8 +74,15 @@ impl Problem {
 
     /// `[rows, width]`
     fn exact(&self) -> Vec<f64> {
-        let row = |&number: &i32| wide(&self.from[number as usize * self.width..][..self.width]);
-        self.numbers.iter().flat_map(row).collect()
+        let row = |(&number, &data_row): (&i32, &usize)| {
+            let from = &self.from[number as usize * self.width..][..self.width];
+            let mut values: Vec<f32> = from.iter().map(|value| value.to_f32()).collect();
+            if let Some(dropout) = &self.dropout {
+                dropout.apply(data_row, &mut values);
+            }
+            values.into_iter().map(f64::from)
+        };
+        self.numbers.iter().zip(&self.data_rows).flat_map(row).collect()
     }
 
     /// How far a kernel's answer is off: not at all, as nothing is computed.
@@ -48,32 +94,46 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f64>, DeviceError> {
         let (rows, from) = (self.numbers.len(), uploaded(gpu, &self.from)?);
-        let package = taken(gpu, RowNumbers::bytes(rows))?;
+        let package = taken(gpu, RowNumbers::bytes(rows) + DeviceFeatureDropout::bytes(rows))?;
         let mut uploads = Uploads::default();
-        let numbers =
-            uploads.send(gpu, package, |package| RowNumbers::new(package, &self.numbers, self.of()))?;
+        let (numbers, dropout) = uploads.send(gpu, package, |package| {
+            let numbers = RowNumbers::new(package, &self.numbers, self.of())?;
+            let dropout =
+                self.dropout.map(|dropout| DeviceFeatureDropout::new(package, dropout, &self.data_rows));
+            Ok((numbers, dropout.transpose()?))
+        })?;
         let mut to = taken(gpu, rows * self.width)?;
-        gather_rows(gpu, &mut to, &from, &numbers, self.width)?;
+        gather_rows(gpu, &mut to, &from, &numbers, dropout.as_ref(), self.width)?;
         Ok(wide(&gpu.download(&to)?))
     }
 }
 
-/// Rows, rows of the matrix, columns: the last block in part, and the last four steps of columns too.
-pub const SIZES: [(usize, usize, usize); 2] = [(70, 9, 320), (33, 50, 448)];
+/// The last block in part, and the last four steps of columns too; with dropout, more features than the threads of a row
+/// draw for at once, and indicators and columns within the set that begin anywhere.
+pub const SIZES: [Size; 4] = [
+    Size::new(70, 9, 320),
+    Size::new(33, 50, 448),
+    Size::new(70, 9, 576).dropping(270, 277),
+    Size::new(33, 50, 832).dropping(257, 259),
+];
 
 /// Gathers on the device and holds the rows against the matrix.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    SIZES.into_iter().map(|(rows, of, width)| of_problem(gpu, rows, of, width)).collect()
+    SIZES.into_iter().map(|size| of_problem(gpu, size)).collect()
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
-    Ok(vec![of_problem(gpu, n, 2 * n, 256)?])
+    let size = Size::new(n, 2 * n, 256);
+    Ok(vec![of_problem(gpu, size)?, of_problem(gpu, size.dropping(70, 75))?])
 }
 
-fn of_problem(gpu: &Gpu, rows: usize, of: usize, width: usize) -> Result<Checked, DeviceError> {
-    let problem = Problem::random(rows, of, width, SEED);
+fn of_problem(gpu: &Gpu, size: Size) -> Result<Checked, DeviceError> {
+    let problem = Problem::random(size, SEED);
     let found = problem.solve(gpu)?;
-    let what = format!("{rows} of {of} rows of {width} values");
+    let Size { rows, of, width, dropped } = size;
+    let dropped = dropped
+        .map_or_else(String::new, |columns| format!(", with dropout of {} features", columns.num_features));
+    let what = format!("{rows} of {of} rows of {width} values{dropped}");
     Ok(Checked::new(what, problem.deviation(&found), || (found, problem.exact())))
 }

@@ -4,5 +4,5 @@ pub mod check;
 mod device;
 mod plan;
 
-pub use device::{RowNumbers, gather_rows};
+pub use device::{DeviceFeatureDropout, RowNumbers, gather_rows};
 pub use plan::GatherPlan;
