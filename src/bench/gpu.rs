@@ -127,7 +127,9 @@ pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
     let len = layouts.layouts().device.len();
     let bytes_of = |extent| match plan.mode {
         // Parameters, rounded ones, gradients, two moments.
-        Mode::Train => 18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident),
+        Mode::Train => {
+            18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident { dropout: false })
+        }
         Mode::Infer => 6 * len + sizes::scoring(config, extent),
     };
     let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);

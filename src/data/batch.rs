@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::augment::{Augment, Columns};
+use super::augment::{Augment, Columns, FeatureDropout};
 use super::normalize::WithinSet;
 use super::{Alignment, Dataset, Normalize, initial};
 use crate::config::{ModelConfig, OrdinalConfig, OrdinalStart};
@@ -41,6 +41,8 @@ pub struct Batch {
     pub rows: Vec<usize>,
     /// Normalised features `[N, F]`, indicators of missing values included.
     pub features: Vec<f32>,
+    /// What is still to be dropped of its features, where those are elsewhere.
+    pub feature_dropout: Option<FeatureDropout>,
     /// Labels `[N]`, negative = unjudged; 0 where the data has none.
     pub labels: Vec<f32>,
     /// Row of the ordinal table `[R][N]`, −1 = none.
@@ -184,9 +186,15 @@ impl<'a> Batcher<'a> {
         runs.collect()
     }
 
-    /// Whether the features of a document are the same in every batch, but for a shuffle of its set.
+    /// Whether the features of a document are the same in every batch, but for a shuffle of its set and those that are
+    /// dropped.
     pub fn has_constant_features(&self) -> bool {
-        self.augment.is_nothing()
+        self.augment.noise == 0.0
+    }
+
+    /// Whether features are dropped wherever batches are shuffled as in training.
+    pub fn drops_features(&self) -> bool {
+        self.augment.feature_dropout > 0.0
     }
 
     /// Makes `batch` the batch of `queries`, all of which have documents, shuffled as in training where `shuffle` is given.
@@ -208,16 +216,22 @@ impl<'a> Batcher<'a> {
         }
     }
 
-    /// As [`fill`](Self::fill), for those who have the features already: it leaves the batch none.
+    /// As [`fill`](Self::fill), for those who have the features already, which they do where those are
+    /// [constant](Self::has_constant_features): it leaves the batch none, and says what is to be dropped of them.
     pub fn fill_without_features(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
+        debug_assert!(shuffle.is_none() || self.has_constant_features());
         self.select(batch, queries, shuffle);
         batch.features.clear();
+        let (rate, columns) = (self.augment.feature_dropout, self.columns());
+        let shuffle = shuffle.filter(|_| self.drops_features());
+        batch.feature_dropout = shuffle.map(|shuffle| FeatureDropout { rate, shuffle, columns });
     }
 
     /// All of a batch but its features, which stay as they are.
     fn select(&self, batch: &mut Batch, queries: &[usize], shuffle: Option<Shuffle>) {
         batch.queries.clear();
         batch.queries.extend_from_slice(queries);
+        batch.feature_dropout = None;
         batch.offsets.clear();
         batch.offsets.push(0);
         batch.rows.clear();

@@ -83,7 +83,9 @@ fn a_gpu_trains_evaluates_and_ranks_as_the_processor_does() {
 fn auto_takes_a_gpu_that_computes_the_model() {
     let folder = with_data();
     let told = on(&folder, "workers=2", &train("model", "auto", "--max-steps 1")).unwrap();
-    contains(&told, &["device: GPU (", "features: streamed", "as --noise or --feature-dropout changes them"]);
+    contains(&told, &["device: GPU (", "features: ", " resident on the GPU"]);
+    let told = on(&folder, "workers=2", &train("noisy", "auto", "--max-steps 1 --noise 0.1")).unwrap();
+    contains(&told, &["device: GPU (", "features: streamed", "as --noise changes them"]);
     let told = on(&folder, "", &train("other", "auto", "--max-steps 1 --heads 4 --overwrite")).unwrap();
     contains(&told, &["device: CPU (", "a head is 16 wide"]);
     let listed = on(&folder, "", "info --devices").unwrap();
@@ -100,7 +102,8 @@ fn what_a_gpu_cannot_do_is_said() {
         ("memory=1140K", "", &["documents in 4 set(s) needs", "are free: use --top-k", "--device cpu"]),
         ("memory=1M", "", &["the model's parameters, gradients and moments needs"]),
         ("launch-fails-at=20", "", &["CUDA_ERROR_LAUNCH_FAILED"]),
-        ("out-of-memory-at=2", "", &["a batch of ", "set(s) needs"]),
+        ("out-of-memory-at=2", "", &["the features of ", " documents needs"]),
+        ("out-of-memory-at=3", "", &["a batch of ", "set(s) needs"]),
     ] {
         let said = on(&folder, device, &train("model", "cuda", &format!("--max-steps 2 {more}")));
         contains(&said.unwrap_err(), parts);
@@ -163,8 +166,7 @@ fn what_is_not_finite_ends_the_run() {
 fn a_gpu_that_fails_in_the_middle_leaves_what_was_saved() {
     let folder = with_data();
     let train = |output: &str, steps: u64| {
-        let constant = "--noise 0 --feature-dropout 0";
-        train(output, "cuda", &format!("--max-steps {steps} --valid-every 2 --patience 0 {constant}"))
+        train(output, "cuda", &format!("--max-steps {steps} --valid-every 2 --patience 0"))
     };
     contains(&on(&folder, "", &train("whole", 4)).unwrap(), &["features: ", " resident on the GPU"]);
     let saved =

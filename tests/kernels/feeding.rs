@@ -9,7 +9,8 @@ use setrank::data::normalize::{Kind, WithinSet};
 use setrank::data::synth::{self, Like};
 use setrank::data::{Dataset, Normalize};
 use setrank::device::{Gpu, Uploads};
-use setrank::model::setrank::{SetRank, TrainingStep};
+use setrank::model::gpu::{DeviceBatch, Resident, Source};
+use setrank::model::setrank::{Keep, SetRank, TrainingStep};
 use setrank::ops::loss::Loss;
 use setrank::train::Learner;
 use setrank::train::learner::{CpuLearner, Feeding, GpuLearner, Objective};
@@ -73,11 +74,22 @@ fn queue(learner: &mut GpuLearner, batcher: &Batcher<'_>, step: u64) {
     learner.finish(1e-2).unwrap();
 }
 
+/// Columns within the sets, and share of the features that is dropped.
+type Features = (WithinSet, f64);
+
+const CONSTANT: Features = (WithinSet::ZScore, 0.0);
+
 /// All losses of a few steps of which two are always under way, the parameters behind them, and scores of other data.
-fn run(configuration: &Configuration, resident: bool) -> (Vec<f64>, Vec<f32>, Vec<f32>) {
+fn run(
+    configuration: &Configuration,
+    resident: bool,
+    (within_set, feature_dropout): Features,
+) -> (Vec<f64>, Vec<f32>, Vec<f32>) {
     let (data, other) = (data(12), data(20));
-    let config = model_of(&data);
-    let (train, valid) = (Batcher::new(&data, &config).unwrap(), Batcher::new(&other, &config).unwrap());
+    let mut config = model_of(&data);
+    config.normalize.within_set = within_set;
+    let train = Batcher::new(&data, &config).unwrap().with_augment(Augment { noise: 0.0, feature_dropout });
+    let valid = Batcher::new(&other, &config).unwrap();
     driver::with(configuration, |_| {
         let mut learner = learner(Gpu::new(0).unwrap(), &config);
         if resident {
@@ -104,13 +116,63 @@ fn run(configuration: &Configuration, resident: bool) -> (Vec<f64>, Vec<f32>, Ve
 #[test]
 fn resident_and_streamed_features_give_the_same_bits() {
     let random = |seed| Configuration { streams: Streams::Random, seed, ..Configuration::default() };
-    let first = run(&Configuration::default(), true);
+    let first = run(&Configuration::default(), true, CONSTANT);
     assert!(first.0.len() == 18 && first.0.iter().all(|loss| *loss > 0.0), "{:?}", first.0);
     for (configuration, resident) in
         [(Configuration::default(), false), (random(1), true), (random(2), false), (random(3), false)]
     {
-        assert!(run(&configuration, resident) == first, "{configuration}, resident: {resident}");
+        assert!(run(&configuration, resident, CONSTANT) == first, "{configuration}, resident: {resident}");
     }
+}
+
+/// The GPU drops what the processor drops: columns within the sets too, and no indicators of missing values.
+#[test]
+fn features_are_dropped_alike_resident_and_streamed() {
+    let data = data(12);
+    let config = model_of(&data);
+    assert!(config.input_size() > 2 * data.num_features(), "some values are missing");
+    let plain = Configuration::default();
+    let undropped = run(&plain, true, CONSTANT);
+    for (within_set, rate) in [(WithinSet::None, 0.2), (WithinSet::ZScore, 0.2), (WithinSet::Both, 0.7)] {
+        let [resident, streamed] = [true, false].map(|resident| run(&plain, resident, (within_set, rate)));
+        assert!(resident == streamed, "{within_set:?}: {:?}, {:?}", resident.0, streamed.0);
+        assert!(resident.0 != undropped.0 && resident.0.iter().all(|loss| *loss > 0.0));
+    }
+}
+
+/// Batches in which features are dropped bring the rows that they are drawn by, and no more.
+#[test]
+fn dropping_takes_what_the_formula_says() {
+    let data = data(12);
+    let config = model_of(&data);
+    for extent in [Extent { documents: 18, sets: 3 }, Extent { documents: 1000, sets: 40 }] {
+        let bytes =
+            |dropout| DeviceBatch::bytes(&config, extent, Keep::ForBackward, Source::Resident { dropout });
+        assert_eq!(bytes(true) - bytes(false), (4 * extent.documents).next_multiple_of(256));
+    }
+    let shuffle = Some(Shuffle { seed: 1, epoch: 2 });
+    let sent = [0.0, 0.2].map(|feature_dropout| {
+        let train =
+            Batcher::new(&data, &config).unwrap().with_augment(Augment { noise: 0.0, feature_dropout });
+        let mut batch = Batch::default();
+        train.fill_without_features(&mut batch, &train.sets()[..12], shuffle);
+        assert_eq!(batch.feature_dropout.is_some(), feature_dropout > 0.0);
+        driver::with(&Configuration::default(), |driver| {
+            let gpu = Gpu::new(0).unwrap();
+            let mut uploads = Uploads::default();
+            let resident = Resident::new(&gpu, &mut uploads, &config, &train).unwrap();
+            let source = Source::of(&batch, Some(&resident));
+            let bytes = DeviceBatch::bytes(&config, Extent::of(&batch), Keep::ForBackward, source);
+            let mut arena = gpu.arena("a batch", bytes).unwrap();
+            let before = driver.counters().bytes_to_device;
+            let keep = Keep::ForBackward;
+            DeviceBatch::new(&gpu, &mut arena, &mut uploads, &config, &batch, keep, Some(&resident)).unwrap();
+            driver.counters().bytes_to_device - before
+        })
+        .unwrap()
+    });
+    let documents: usize = data.queries().map(|query| query.rows().len().min(6)).sum();
+    assert_eq!(sent[1] - sent[0], (4 * documents).next_multiple_of(256) as u64);
 }
 
 /// A step only queues. What it waits for has been done long before: the copy of the batch before the last out of pinned
@@ -197,10 +259,14 @@ fn features_are_streamed_where_they_do_not_fit_or_change() {
         assert!(learner.needs_features() && driver.counters().allocations == allocations);
         let feeding = learner.prepare(&train, extent, None).unwrap();
         assert!(matches!(feeding, Some(Feeding::Resident { .. })) && !learner.needs_features());
-        let disturbed = Batcher::new(&data, &config).unwrap();
-        let disturbed = disturbed.with_augment(Augment { noise: 0.1, feature_dropout: 0.0 });
-        assert_eq!(learner.prepare(&disturbed, extent, None).unwrap(), Some(Feeding::Disturbed));
+        let noisy = Batcher::new(&data, &config).unwrap();
+        let noisy = noisy.with_augment(Augment { noise: 0.1, feature_dropout: 0.0 });
+        assert_eq!(learner.prepare(&noisy, extent, None).unwrap(), Some(Feeding::Noisy));
         assert!(learner.needs_features());
+        let dropped = Batcher::new(&data, &config).unwrap();
+        let dropped = dropped.with_augment(Augment { noise: 0.0, feature_dropout: 0.2 });
+        let feeding = learner.prepare(&dropped, extent, None).unwrap();
+        assert!(matches!(feeding, Some(Feeding::Resident { .. })) && !learner.needs_features());
     })
     .unwrap();
     let mut cpu = CpuLearner::new(

@@ -11,7 +11,7 @@ use crate::device::{Arena, Buffer, DeviceError, Gpu, Limits, Package, Uploads};
 use crate::model::setrank::Keep;
 use crate::ops::attention::{AttentionPlan, DeviceAttention, Heads, Roles};
 use crate::ops::embed::DeviceOrdinals;
-use crate::ops::gather::{RowNumbers, gather_rows};
+use crate::ops::gather::{DeviceFeatureDropout, RowNumbers, gather_rows};
 use crate::ops::loss::DeviceLabels;
 
 /// A batch on a GPU.
@@ -41,18 +41,32 @@ pub enum Source {
     /// The batch has them: they are rounded into pinned memory and copied with the rest.
     Batch,
     /// They are on the GPU with those of all other batches: [`Resident`].
-    Resident,
+    Resident {
+        /// Whether some of them are dropped on the way.
+        dropout: bool,
+    },
+}
+
+impl Source {
+    /// That of the features of `batch`, where those of all batches are in `resident` if anywhere.
+    pub fn of(batch: &Batch, resident: Option<&Resident>) -> Self {
+        match resident {
+            Some(_) => Source::Resident { dropout: batch.feature_dropout.is_some() },
+            None => Source::Batch,
+        }
+    }
 }
 
 /// What a package has of a batch's features.
 enum Packed {
     Rows(Buffer<bf16>),
-    Numbers(RowNumbers),
+    Numbers(RowNumbers, Option<DeviceFeatureDropout>),
 }
 
 impl DeviceBatch {
     /// Queues the copy of a batch for the model of `config`, all of it at once; with labels where `keep` says that backward
-    /// follows. Features come from `resident` where there is one, of the data that the batch is of.
+    /// follows. Features come from `resident` where there is one, of the data that the batch is of, and those that the batch
+    /// says are dropped.
     ///
     /// # Errors
     ///
@@ -67,8 +81,7 @@ impl DeviceBatch {
         resident: Option<&Resident>,
     ) -> Result<Self, DeviceError> {
         let extent = Extent::of(batch);
-        let source = resident.map_or(Source::Batch, |_| Source::Resident);
-        let room = arena.take(package_bytes(config, extent, keep, source))?;
+        let room = arena.take(package_bytes(config, extent, keep, Source::of(batch, resident)))?;
         let (attentions, ordinals, labels, packed) = uploads.send(gpu, room, |package| {
             let attentions = Attentions::new(package, config, &batch.offsets, gpu.limits())?;
             let ordinals = config.ordinal.map(|ordinal| ordinal.n_max);
@@ -79,20 +92,26 @@ impl DeviceBatch {
                 Keep::Nothing => None,
             };
             let packed = match resident {
-                Some(resident) => Packed::Numbers(resident.numbers(package, &batch.rows)?),
+                Some(resident) => {
+                    let numbers = resident.numbers(package, &batch.rows)?;
+                    let dropout = batch.feature_dropout;
+                    let dropout =
+                        dropout.map(|dropout| DeviceFeatureDropout::new(package, dropout, &batch.rows));
+                    Packed::Numbers(numbers, dropout.transpose()?)
+                }
                 None => Packed::Rows(put_features(package, config, batch)?),
             };
             Ok((attentions, ordinals, labels, packed))
         })?;
         let features = match (packed, resident) {
-            (Packed::Numbers(numbers), Some(resident)) => {
+            (Packed::Numbers(numbers, dropout), Some(resident)) => {
                 let width = sizes::input_width(config);
                 let mut features = arena.take(extent.documents * width)?;
-                gather_rows(gpu, &mut features, resident.rows(), &numbers, None, width)?;
+                gather_rows(gpu, &mut features, resident.rows(), &numbers, dropout.as_ref(), width)?;
                 features
             }
             (Packed::Rows(rows), _) => rows,
-            (Packed::Numbers(_), None) => {
+            (Packed::Numbers(..), None) => {
                 return Err(DeviceError::Shapes("numbers of rows of no features".into()));
             }
         };
@@ -103,7 +122,7 @@ impl DeviceBatch {
     pub fn bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source) -> usize {
         let gathered = match source {
             Source::Batch => 0,
-            Source::Resident => feature_bytes(config, extent.documents),
+            Source::Resident { .. } => feature_bytes(config, extent.documents),
         };
         package_bytes(config, extent, keep, source) + gathered
     }
@@ -146,7 +165,10 @@ fn package_bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Sourc
     };
     let features = match source {
         Source::Batch => feature_bytes(config, documents),
-        Source::Resident => RowNumbers::bytes(documents),
+        Source::Resident { dropout: false } => RowNumbers::bytes(documents),
+        Source::Resident { dropout: true } => {
+            RowNumbers::bytes(documents) + DeviceFeatureDropout::bytes(documents)
+        }
     };
     attentions + ordinals + labels + features
 }

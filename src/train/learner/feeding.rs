@@ -22,7 +22,7 @@ pub enum Feeding {
         free: usize,
     },
     /// Each batch's are uploaded with it: they are never the same twice.
-    Disturbed,
+    Noisy,
 }
 
 impl Feeding {
@@ -48,10 +48,9 @@ impl fmt::Display for Feeding {
                 Bytes(batch),
                 Bytes(free)
             ),
-            Feeding::Disturbed => write!(
-                f,
-                "features: streamed to the GPU batch by batch, as --noise or --feature-dropout changes them every time"
-            ),
+            Feeding::Noisy => {
+                write!(f, "features: streamed to the GPU batch by batch, as --noise changes them every time")
+            }
         }
     }
 }

@@ -152,10 +152,11 @@ impl GpuLearner {
         valid: Option<&Batcher<'_>>,
     ) -> Result<Feeding, DeviceError> {
         if !train.has_constant_features() {
-            return Ok(Feeding::Disturbed);
+            return Ok(Feeding::Noisy);
         }
         let (config, limits) = (self.schedule.config(), self.gpu.limits());
-        let step = sizes::step(config, largest, limits, Source::Resident);
+        let source = Source::Resident { dropout: train.drops_features() };
+        let step = sizes::step(config, largest, limits, source);
         let scoring = valid.map_or(0, |valid| sizes::scoring(config, scorer::largest(valid)));
         let features = Resident::bytes(config, train);
         Ok(Feeding::of_constant(features, step.max(scoring), self.gpu.memory()?.0))
@@ -170,7 +171,7 @@ impl GpuLearner {
         let GpuLearner { gpu, room, uploads, downloads, resident, schedule, state, objective, .. } = self;
         let (config, limits, keep) = (schedule.config(), gpu.limits(), Keep::ForBackward);
         let extent = Extent::of(batch);
-        let source = resident.as_ref().map_or(Source::Batch, |_| Source::Resident);
+        let source = Source::of(batch, resident.as_ref());
         let arena = room.arena(gpu, extent, |extent| sizes::step(config, extent, limits, source), true)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, resident.as_ref())?;
         let mut activations = Activations::new(arena, config, extent, keep)?;

@@ -103,6 +103,7 @@ impl Problem {
             offsets,
             rows: (0..documents).collect(),
             features: (0..documents * config.input_size()).map(|_| feature(&mut rng)).collect(),
+            feature_dropout: None,
             labels: (0..documents).map(|_| rng.below(5) as f32 - 1.0).collect(),
             ordinals: (0..rankings)
                 .map(|_| (0..documents).map(|_| rng.below(41) as i32 - 1).collect())

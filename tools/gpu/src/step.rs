@@ -111,6 +111,7 @@ fn batch(config: &ModelConfig, sizes: &[usize]) -> Batch {
         offsets,
         rows: (0..documents).collect(),
         features: (0..documents * config.input_size()).map(|_| rng.normal() as f32).collect(),
+        feature_dropout: None,
         labels: (0..documents).map(|_| rng.below(5) as f32).collect(),
         ordinals: Vec::new(),
     }
