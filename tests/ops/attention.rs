@@ -73,6 +73,17 @@ impl Case {
         (out, lse)
     }
 
+    /// Gradients of q, row by row of the output, and of kv, given forward's outputs and the gradient of the first.
+    fn gradients<T: Scalar>(&self, d_out: &[f64], out: &[T], lse: &[T]) -> (Vec<T>, Vec<T>) {
+        // What is there before must not matter.
+        let (mut dq, mut dkv) =
+            (vec![T::from_f64(f64::NAN); out.len()], vec![T::from_f64(f64::NAN); self.kv.len()]);
+        let gradients = QkvGradients::Apart { q: &mut dq[..], kv: &mut dkv[..] };
+        let (q, kv) = (cast(&self.q), cast(&self.kv));
+        attention::backward(gradients, &cast(d_out), out, lse, &self.attention(&q, &kv), &threads());
+        (dq, dkv)
+    }
+
     /// softmax(q·kᵀ/√D)·v, head by head and set by set, in plain loops.
     fn plain(&self) -> Vec<f64> {
         let mut out = vec![0.0; self.rows() * HIDDEN];
@@ -134,22 +145,19 @@ fn gradients() {
         (&[3], &[700], false),
         (&[2, 2, 2], &[1, 4, 3], true),
         (&[1, 4, 3], &[2, 2, 2], false),
+        // Keys that nobody asks, as those of a set without documents.
+        (&[3, 0, 2], &[2, 2, 2], false),
+        (&[0], &[2], false),
     ] {
         for dropout in [0.0, 0.4] {
             let case = Case::new(queries, keys, shared, dropout, 3);
             let d_out = normals(case.rows() * HIDDEN, 9);
             let (out, lse) = case.run::<f64>(&case.q, &case.kv);
-            // What is there before must not matter.
-            let (mut dq, mut dkv) = (vec![f64::NAN; out.len()], vec![f64::NAN; case.kv.len()]);
-            let gradients = QkvGradients::Apart { q: &mut dq[..], kv: &mut dkv[..] };
-            attention::backward(
-                gradients,
-                &d_out,
-                &out,
-                &lse,
-                &case.attention(&case.q, &case.kv),
-                &threads(),
-            );
+            let (mut dq, dkv) = case.gradients(&d_out, &out, &lse);
+            let (out, lse) = case.run::<f32>(&case.q, &case.kv);
+            let in_f32 = case.gradients(&d_out, &out, &lse);
+            assert_close("dq in f32", &in_f32.0, &dq, 1e-5);
+            assert_close("dkv in f32", &in_f32.1, &dkv, 1e-5);
             if shared {
                 let sets = dq.chunks(case.q.len()).map(<[f64]>::to_vec);
                 dq = sets.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect()).unwrap();

@@ -81,6 +81,13 @@ fn backward_head<T: Scalar>(
             gradients.kv.block(keys.clone(), beside(gradients.v_column)),
         )
     };
+    if queries == 0 {
+        // No tile of queries sets these.
+        for gradient in [&mut dk, &mut dv] {
+            (0..gradient.rows()).for_each(|row| gradient.row_mut(row).fill(T::ZERO));
+        }
+        return;
+    }
     let deltas = take(&mut buffer, queries);
     for (row, delta) in deltas.iter_mut().enumerate() {
         // Σ P·dP of a row = d_out·out.
