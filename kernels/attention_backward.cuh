@@ -1,6 +1,7 @@
 #pragma once
 
 #include "attention_tile.cuh"
+#include "bf16.cuh"
 
 // Attention, backward, of what forward computes (attention_forward.cuh): the weights p are computed again from the
 // log-sum-exps L, tile by tile. d_o is the gradient of o; i runs over queries, j over keys of one set.
@@ -37,8 +38,8 @@ constexpr float LOG2_E = 1.4426950408889634f;
 
 // sum + the products of two pairs of bf16.
 __device__ __forceinline__ float add_products(float sum, uint32_t a, uint32_t b) {
-    sum = fmaf(__uint_as_float(a << 16), __uint_as_float(b << 16), sum);
-    return fmaf(__uint_as_float(a & 0xFFFF0000u), __uint_as_float(b & 0xFFFF0000u), sum);
+    sum = fmaf(bf16_low(a), bf16_low(b), sum);
+    return fmaf(bf16_high(a), bf16_high(b), sum);
 }
 
 template <int D, bool DROPOUT> __device__ __forceinline__ void d_queries(const AttentionBackward &p) {

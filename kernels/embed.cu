@@ -1,6 +1,6 @@
 #include "embed.h"
 
-#include "ptx.cuh"
+#include "row.cuh"
 
 // Ordinal embeddings: the rows of tables that belong to a document's ranks in its initial rankings (paper, section 4.2).
 //
@@ -21,7 +21,7 @@ namespace {
 
 // Eight values of a row in f32.
 struct Eight {
-    float values[8];
+    float values[PIECE];
 
     __device__ __forceinline__ void add(float4 low, float4 high) {
         values[0] += low.x, values[1] += low.y, values[2] += low.z, values[3] += low.w;
@@ -30,11 +30,9 @@ struct Eight {
 
     // Adds eight bf16.
     __device__ __forceinline__ void add(uint4 pairs) {
-        const uint32_t words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
-        for (int pair = 0; pair < 4; ++pair) {
-            values[2 * pair] += __uint_as_float(words[pair] << 16);
-            values[2 * pair + 1] += __uint_as_float(words[pair] & 0xffff0000);
-        }
+        float added[PIECE];
+        unpack(added, pairs);
+        for (int i = 0; i < PIECE; ++i) values[i] += added[i];
     }
 
     __device__ __forceinline__ float4 low() const { return make_float4(values[0], values[1], values[2], values[3]); }
@@ -60,10 +58,7 @@ extern "C" __global__ void __launch_bounds__(EMBED_THREADS) embed_forward(const 
         sum.add(ptx::load_constant(reinterpret_cast<const float4 *>(from)),
                 ptx::load_constant(reinterpret_cast<const float4 *>(from + 4)));
     }
-    const float(&v)[8] = sum.values;
-    const uint4 rounded = make_uint4(ptx::pack_bf16(v[0], v[1]), ptx::pack_bf16(v[2], v[3]),
-                                     ptx::pack_bf16(v[4], v[5]), ptx::pack_bf16(v[6], v[7]));
-    ptx::store_global(reinterpret_cast<uint4 *>(p.y + at), rounded);
+    store_piece(p.y + at, sum.values);
 }
 
 extern "C" __global__ void __launch_bounds__(EMBED_THREADS) embed_backward(const __grid_constant__ EmbedBackward p) {

@@ -1,5 +1,6 @@
 #include "linear.h"
 
+#include "bf16.cuh"
 #include "weights.cuh"
 
 // Linear layers: forward, and the gradients of input and parameters.
@@ -77,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
         const bool masked = p.finish == LINEAR_MASKED;
         gemm::for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
             const auto pair = ptx::load_shared<uint32_t>(tile.at(of_warp + at, d) + (lane & 3) * 4);
-            const float of_low = __uint_as_float(pair << 16), of_high = __uint_as_float(pair & 0xffff0000);
+            const float of_low = bf16_low(pair), of_high = bf16_high(pair);
             low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
             high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
         });

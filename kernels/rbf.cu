@@ -1,5 +1,6 @@
 #include "rbf.h"
 
+#include "bf16.cuh"
 #include "weights.cuh"
 
 // The rbf input: each feature becomes K activations about learned centres, which a linear layer takes.
@@ -46,8 +47,7 @@ struct Basis {
     // A feature of a row; 0 behind the last row.
     __device__ __forceinline__ float feature(int row, int number) const {
         if (row >= rows) return 0.0f;
-        const uint32_t bits = ptx::load_constant(x + static_cast<size_t>(row) * stride + number);
-        return __uint_as_float(bits << 16);
+        return bf16_low(ptx::load_constant(x + static_cast<size_t>(row) * stride + number));
     }
 
     // The centre of a column; behind the last one that makes φ 0.
@@ -93,16 +93,14 @@ __device__ __forceinline__ void make(Tile<64> to, const Basis &basis, int first_
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         const int at = row + i * AT_ONCE;
-        float x = before[i], phi[8];
+        float x = before[i], phi[PIECE];
         int of = number;
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
             if (begins >> j & 1) x = basis.feature(first_row + at, ++of);
             phi[j] = bell(x - middle[j]);
         }
-        const uint4 packed = make_uint4(ptx::pack_bf16(phi[0], phi[1]), ptx::pack_bf16(phi[2], phi[3]),
-                                        ptx::pack_bf16(phi[4], phi[5]), ptx::pack_bf16(phi[6], phi[7]));
-        ptx::store_shared(to.at(at, piece), packed);
+        ptx::store_shared(to.at(at, piece), pack(phi));
     }
 }
 

@@ -1,24 +1,7 @@
-// Rows of bf16 values as f32, in pieces of 8 that are 16 bytes in memory, and sums over a warp.
+// Rows of bf16 or f32 values in memory, read and written in pieces of 8, and sums over a warp.
 #pragma once
 
-#include "ptx.cuh"
-
-// Values of a piece.
-constexpr int PIECE = 8;
-
-__device__ __forceinline__ void unpack(float (&values)[PIECE], uint4 packed) {
-    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        values[2 * i] = __uint_as_float(words[i] << 16);
-        values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-    }
-}
-
-__device__ __forceinline__ uint4 pack(const float (&values)[PIECE]) {
-    return make_uint4(ptx::pack_bf16(values[0], values[1]), ptx::pack_bf16(values[2], values[3]),
-                      ptx::pack_bf16(values[4], values[5]), ptx::pack_bf16(values[6], values[7]));
-}
+#include "bf16.cuh"
 
 // Loads a piece of bf16 values that nothing writes during the launch.
 __device__ __forceinline__ void load_piece(float (&values)[PIECE], const uint16_t *from) {

@@ -1,6 +1,6 @@
 #include "row_sums.h"
 
-#include "ptx.cuh"
+#include "row.cuh"
 
 // What gradients need besides products: ReLU's backward pass, and sums over what all sets share.
 //
@@ -22,20 +22,16 @@
 
 namespace {
 
-static_assert(ROW_SUMS_VALUES * sizeof(uint16_t) == sizeof(uint4));
+static_assert(ROW_SUMS_VALUES == PIECE);
 
 // The first of the thread's columns.
 __device__ __forceinline__ int64_t first_column() {
     return (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * ROW_SUMS_VALUES;
 }
 
-// Two values of bf16 as f32.
-__device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000); }
-
 // The halves of a pair that are above 0, all bits of them.
 __device__ __forceinline__ uint32_t above_zero(uint32_t pair) {
-    return (low(pair) > 0.0f ? 0x0000ffffu : 0u) | (high(pair) > 0.0f ? 0xffff0000u : 0u);
+    return (bf16_low(pair) > 0.0f ? 0x0000ffffu : 0u) | (bf16_high(pair) > 0.0f ? 0xffff0000u : 0u);
 }
 
 // Sums of eight columns, `from` the first one's first row, over rows that are `run` values apart.
@@ -45,14 +41,12 @@ __device__ __forceinline__ void sum(float (&sums)[ROW_SUMS_VALUES], const uint16
     // Unrolled, so that several loads are under way.
 #pragma unroll 8
     for (int repeat = 0; repeat < repeats; ++repeat) {
-        const auto eight = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
+        const auto packed = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
         from += run;
-        const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+        float values[PIECE];
+        unpack(values, packed);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            sums[2 * j] += low(pairs[j]);
-            sums[2 * j + 1] += high(pairs[j]);
-        }
+        for (int j = 0; j < PIECE; ++j) sums[j] += values[j];
     }
 }
 
@@ -77,9 +71,7 @@ extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) sum_repeats(const
     if (column >= p.run) return;
     float sums[ROW_SUMS_VALUES];
     sum(sums, p.x + group * p.repeats * p.run + column, p.repeats, p.run);
-    const auto packed = make_uint4(ptx::pack_bf16(sums[0], sums[1]), ptx::pack_bf16(sums[2], sums[3]),
-                                   ptx::pack_bf16(sums[4], sums[5]), ptx::pack_bf16(sums[6], sums[7]));
-    ptx::store_global(reinterpret_cast<uint4 *>(p.out + group * p.run + column), packed);
+    store_piece(p.out + group * p.run + column, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) add_repeats(const __grid_constant__ AddRepeats p) {

@@ -1,6 +1,6 @@
 #include "score.h"
 
-#include "ptx.cuh"
+#include "row.cuh"
 
 // The score of each document, a linear layer with one output, and its gradients.
 //
@@ -36,8 +36,8 @@ __device__ __forceinline__ Four load(const uint16_t *from) {
     Four values;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-        values.of[2 * e] = __uint_as_float(pairs.of[e] << 16);
-        values.of[2 * e + 1] = __uint_as_float(pairs.of[e] & 0xffff0000);
+        values.of[2 * e] = bf16_low(pairs.of[e]);
+        values.of[2 * e + 1] = bf16_high(pairs.of[e]);
     }
     return values;
 }
@@ -79,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(SCORE_THREADS) score_forward(const 
                 for (int e = 0; e < 4; ++e) score += weights[k].of[e] * values.of[e];
             }
         }
-#pragma unroll
-        for (int mask = 16; mask > 0; mask /= 2) score += ptx::shuffle_xor(score, mask);
+        score = warp_sum(score);
         if (lane == 0) ptx::store_global(p.scores + row, score + bias);
     }
 }

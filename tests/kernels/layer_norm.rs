@@ -98,9 +98,9 @@ const BUGS: [Bug; 11] = [
     },
     Bug {
         what: "halves of a word swapped",
-        file: "row.cuh",
-        right: "values[2 * i] = __uint_as_float(words[i] << 16);",
-        wrong: "values[2 * i] = __uint_as_float(words[i] & 0xffff0000u);",
+        file: "bf16.cuh",
+        right: "values[2 * i] = bf16_low(words[i]);",
+        wrong: "values[2 * i] = bf16_high(words[i]);",
         kernels: "",
         found_by: &[WRONG_RESULTS],
     },

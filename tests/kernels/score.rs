@@ -91,7 +91,7 @@ const BUGS: [Bug; 8] = [
     },
     Bug {
         what: "lanes that are not added up",
-        file: "score.cu",
+        file: "row.cuh",
         right: "mask > 0; mask /= 2",
         wrong: "mask > 1; mask /= 2",
         kernels: "score_forward",
