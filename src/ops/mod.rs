@@ -21,6 +21,8 @@ pub mod loss;
 pub mod optimizer;
 #[cfg(feature = "cuda")]
 pub mod partial_sums;
+#[cfg(feature = "cuda")]
+mod parts;
 pub mod rbf;
 pub mod reduce;
 #[cfg(feature = "cuda")]
@@ -31,5 +33,7 @@ pub mod scalar;
 pub mod score;
 pub mod scratch;
 pub mod simd;
+#[cfg(feature = "cuda")]
+mod sizes;
 
 pub use scalar::Scalar;

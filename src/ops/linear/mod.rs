@@ -13,8 +13,6 @@ pub use device::{
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};
-#[cfg(feature = "cuda")]
-pub(super) use plan::{Parts, refuse_rows, refuse_width};
 use rayon::prelude::*;
 
 use super::Scalar;

@@ -6,6 +6,8 @@ use crate::device::abi::{
     LINEAR_THREADS, LinearBackwardInput, LinearBackwardWeights, LinearForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
+use crate::ops::parts::Parts;
+use crate::ops::sizes::{refuse_rows, refuse_width};
 
 /// Sizes of a layer and its batch. On a GPU both widths are multiples of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,54 +53,6 @@ pub enum Finish {
     Added,
     /// It is 0 where another matrix is not above 0.
     Masked,
-}
-
-/// Runs of rows that are summed apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops) struct Parts {
-    /// Runs.
-    pub count: usize,
-    /// Rows of each but the last, which may have less: a multiple of 64.
-    pub rows: usize,
-}
-
-impl Parts {
-    /// Rows that are worth a part.
-    const LEAST_ROWS: usize = 256;
-    /// Blocks that keep a card busy; more parts would only add traffic.
-    const ENOUGH_BLOCKS: usize = 512;
-
-    /// Parts of `rows` rows, where each takes `blocks` blocks: a pure function of the shape, so that the bits are the
-    /// same on every card.
-    pub fn new(rows: usize, blocks: usize) -> Self {
-        let count = (Self::ENOUGH_BLOCKS / blocks.max(1)).max(1).min(rows.div_ceil(Self::LEAST_ROWS));
-        let of_part = rows.div_ceil(count.max(1)).next_multiple_of(64);
-        Parts { count: rows.div_ceil(of_part.max(1)), rows: of_part }
-    }
-}
-
-/// Documents of a batch: kernels count them in 32 bits, and round up to whole tiles and parts.
-const MAX_ROWS: usize = 1 << 30;
-
-/// The widest layer.
-const MAX_WIDTH: usize = 4096;
-
-/// Refuses widths that kernels do not take.
-pub(in crate::ops) fn refuse_width(launch: &str, name: &str, width: usize) -> Result<(), DeviceError> {
-    if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(64) {
-        return Err(DeviceError::Shapes(format!(
-            "{launch} on a GPU: {name} are a multiple of 64 up to {MAX_WIDTH}, not {width}"
-        )));
-    }
-    Ok(())
-}
-
-/// Refuses more rows than kernels count.
-pub(in crate::ops) fn refuse_rows(launch: &str, rows: usize) -> Result<(), DeviceError> {
-    if rows > MAX_ROWS {
-        return Err(DeviceError::Shapes(format!("{launch} on a GPU: at most {MAX_ROWS} rows, not {rows}")));
-    }
-    Ok(())
 }
 
 /// Blocks that `size` values take.
@@ -255,16 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cover_the_rows() {
-        for rows in [1, 64, 255, 256, 257, 300, 1280, 16_896, 1 << 30] {
-            for blocks in [1, 8, 100, 600] {
-                let parts = Parts::new(rows, blocks);
-                assert!(parts.rows.is_multiple_of(64) && parts.count * blocks <= 512.max(blocks));
-                assert!((parts.count - 1) * parts.rows < rows && parts.count * parts.rows >= rows);
-                assert!(parts.count == 1 || parts.rows >= 128, "{rows} rows: {parts:?}");
-            }
-        }
-        assert_eq!(Parts::new(0, 8).count, 0);
+    fn scratch_holds_all_parts() {
         let shape = LinearShape { rows: 300, inputs: 64, outputs: 128 };
         assert_eq!(shape.scratch_len(&Limits::SM_90), 2 * (64 * 128 + 128));
     }

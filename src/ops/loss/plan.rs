@@ -6,7 +6,7 @@ use crate::device::abi::{
     SetLosses,
 };
 use crate::device::{DeviceError, Limits, Plan};
-use crate::ops::linear::refuse_rows;
+use crate::ops::sizes::refuse_rows;
 
 /// The plan of a batch's losses: a pure function of its sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

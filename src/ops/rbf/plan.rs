@@ -6,7 +6,9 @@ use crate::device::abi::{
     RbfBackwardWeights, RbfForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
-use crate::ops::linear::{Activation, Parts, refuse_rows, refuse_width};
+use crate::ops::linear::Activation;
+use crate::ops::parts::Parts;
+use crate::ops::sizes::{refuse_rows, refuse_width};
 
 /// Sizes of an rbf input and its batch. On a GPU `stride` and `outputs` are multiples of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::device::abi::{
     SCORE_MAX_WIDTH, SCORE_PART_ROWS, SCORE_ROWS, SCORE_THREADS, ScoreBackward, ScoreForward,
 };
 use crate::device::{DeviceError, Plan};
-use crate::ops::linear::refuse_rows;
+use crate::ops::sizes::refuse_rows;
 
 /// The plan of scores: a pure function of the sizes.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,27 @@
+//! Sizes that kernels of several families take.
+
+use crate::device::DeviceError;
+
+/// Rows of a batch: kernels count them in 32 bits, and round up to whole tiles and parts.
+const MAX_ROWS: usize = 1 << 30;
+
+/// The widest layer.
+const MAX_WIDTH: usize = 4096;
+
+/// Refuses widths that kernels do not take.
+pub(in crate::ops) fn refuse_width(launch: &str, name: &str, width: usize) -> Result<(), DeviceError> {
+    if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(64) {
+        return Err(DeviceError::Shapes(format!(
+            "{launch} on a GPU: {name} are a multiple of 64 up to {MAX_WIDTH}, not {width}"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses more rows than kernels count.
+pub(in crate::ops) fn refuse_rows(launch: &str, rows: usize) -> Result<(), DeviceError> {
+    if rows > MAX_ROWS {
+        return Err(DeviceError::Shapes(format!("{launch} on a GPU: at most {MAX_ROWS} rows, not {rows}")));
+    }
+    Ok(())
+}
