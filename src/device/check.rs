@@ -6,8 +6,6 @@
 //! whichever is more; each is the largest over results of like size. One order alone would often be exact by luck where
 //! there are few results.
 
-use half::bf16;
-
 use super::approximate::Approximate;
 use super::{Buffer, DeviceError, Element, Gpu};
 use crate::ops::{
@@ -103,16 +101,6 @@ pub(crate) const DRAWS: [Draw; 3] = [
         approximate: Approximate(2),
     },
 ];
-
-/// The nearest bf16.
-pub(crate) fn to_bf16(value: f64) -> f64 {
-    bf16::from_f64(value).to_f64()
-}
-
-/// The nearest f32.
-pub(crate) fn to_f32(value: f64) -> f64 {
-    f64::from(value as f32)
-}
 
 /// What the check of a kernel found.
 #[derive(Clone, Debug)]
@@ -224,9 +212,10 @@ pub(crate) fn uploaded<T: Element>(gpu: &Gpu, values: &[T]) -> Result<Buffer<T>,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::rounding::to_f32;
 
     fn of(kernel: &[f64], plain: &[f64], exact: &[f64]) -> Deviation {
-        deviation(kernel, &[plain], exact, |value| f64::from(value as f32))
+        deviation(kernel, &[plain], exact, to_f32)
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `profile` | time of kernels |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
+//! | `rounding` | exact results in the types that kernels store them in, for the rule |
 //! | `approximate` | what the GPU's approximate functions may give, for the rule |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
@@ -44,6 +45,8 @@ mod memory;
 mod operands;
 #[cfg(feature = "cuda")]
 mod profile;
+#[cfg(feature = "cuda")]
+pub mod rounding;
 #[cfg(feature = "cuda")]
 mod staging;
 #[cfg(feature = "cuda")]

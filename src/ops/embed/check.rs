@@ -7,6 +7,7 @@ use super::{
 };
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
 
@@ -111,9 +112,9 @@ impl Problem {
         if kernel.len() != exact.len() {
             return Deviation { found: f64::INFINITY, allowed: 0.0 };
         }
-        let round = |value: f64| match self.pass {
-            Pass::Forward { .. } => bf16::from_f64(value).to_f64(),
-            Pass::Backward => f64::from(value as f32),
+        let round = match self.pass {
+            Pass::Forward { .. } => to_bf16,
+            Pass::Backward => to_f32,
         };
         let sum = |terms: &[f32], draw: Draw| {
             let sum = draw.order(terms.len()).iter().fold(0.0, |sum, &at| sum + terms[at]);

@@ -3,9 +3,8 @@
 use half::bf16;
 
 use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_backward, layer_norm_forward};
-use crate::device::check::{
-    Checked, DRAWS, Deviation, Draw, SEED, deviation_of, taken, to_bf16, to_f32, uploaded,
-};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation_of, taken, uploaded};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::rng::{Rng, Stream};
 

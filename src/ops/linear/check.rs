@@ -11,6 +11,7 @@ use super::{
 };
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::scratch::PerThread;
 use crate::rng::{Rng, Stream};
@@ -204,9 +205,9 @@ impl Problem {
         let known = self
             .known
             .get_or_init(|| Known { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) });
-        let round = |value| match self.product {
-            Product::Weights => f64::from(value as f32),
-            _ => bf16::from_f64(value).to_f64(),
+        let round = match self.product {
+            Product::Weights => to_f32,
+            _ => to_bf16,
         };
         let of = |at: usize| {
             let plain = known.plain.each_ref().map(|plain| &plain[at][..]);

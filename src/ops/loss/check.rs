@@ -7,6 +7,7 @@ use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::device::rounding::to_f32;
 use crate::rng::{Rng, Stream};
 
 /// A loss of sets.
@@ -123,7 +124,6 @@ impl Problem {
     /// Gradients in long sets are small: sets are held against those of like size.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
         let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
-        let round = |value| f64::from(value as f32);
         let mut gradients = Deviation::default();
         for sizes in [0..16, 16..128, 128..usize::MAX] {
             let of_class = |answer: &Answer| -> Vec<f64> {
@@ -132,10 +132,10 @@ impl Problem {
             };
             let plain = plain.each_ref().map(of_class);
             let plain = plain.each_ref().map(|values| &values[..]);
-            gradients = gradients.worse(deviation(&of_class(kernel), &plain, &of_class(exact), round));
+            gradients = gradients.worse(deviation(&of_class(kernel), &plain, &of_class(exact), to_f32));
         }
         let losses = plain.each_ref().map(|plain| &plain.losses[..]);
-        [deviation(&kernel.losses, &losses, &exact.losses, round), gradients]
+        [deviation(&kernel.losses, &losses, &exact.losses, to_f32), gradients]
     }
 
     /// The answer of a GPU.

@@ -9,6 +9,7 @@ use super::{
 use crate::device::abi::OPTIMIZER_PART;
 use crate::device::check::{Checked, DRAWS, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
 use crate::train::average;
@@ -173,7 +174,6 @@ impl Problem {
 
     /// How far a kernel's answer is off, by the result's name.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
-        let single = |value: f64| f64::from(value as f32);
         match self.stage {
             Stage::Squares => {
                 let plain = DRAWS.map(|draw| -> Vec<f64> {
@@ -187,11 +187,11 @@ impl Problem {
             }
             Stage::Norm => {
                 let exact = exact_sum(self.parts.iter().copied()).sqrt();
-                vec![("norm", deviation(&kernel[0], &[&[single(exact)]], &[exact], single))]
+                vec![("norm", deviation(&kernel[0], &[&[to_f32(exact)]], &[exact], to_f32))]
             }
             Stage::Update { averages } => {
                 let (exact, plain) = (self.exact_update(), self.plain_update());
-                let of = |at: usize, kernel: &[f64]| deviation(kernel, &[&plain[at]], &exact[at], single);
+                let of = |at: usize, kernel: &[f64]| deviation(kernel, &[&plain[at]], &exact[at], to_f32);
                 let mut all = vec![
                     ("parameters", of(0, &kernel[0])),
                     ("copy in bf16", rounding(&kernel[1], &kernel[0])),
@@ -273,7 +273,7 @@ fn rounding(copy: &[f64], parameters: &[f64]) -> Deviation {
 }
 
 fn rounded(parameters: &[f64]) -> Vec<f64> {
-    parameters.iter().map(|&value| bf16::from_f32(value as f32).to_f64()).collect()
+    parameters.iter().map(|&value| to_bf16(value)).collect()
 }
 
 /// All stages, each with a length that leaves a part or block half empty.

@@ -3,6 +3,7 @@
 use super::partial_sums;
 use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::to_f32;
 use crate::rng::{Rng, Stream};
 
 /// A sum of parts.
@@ -61,9 +62,7 @@ impl Problem {
             }),
         ];
         let kernel: Vec<f64> = kernel.iter().map(|&value| f64::from(value)).collect();
-        deviation(&kernel, &plain.each_ref().map(|sums| &sums[..]), &self.exact(), |value| {
-            f64::from(value as f32)
-        })
+        deviation(&kernel, &plain.each_ref().map(|sums| &sums[..]), &self.exact(), to_f32)
     }
 
     /// The answer of a GPU.

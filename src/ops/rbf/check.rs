@@ -7,6 +7,7 @@ use half::bf16;
 use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::check::{Answer, plain_product, transposed, wide};
 use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};
@@ -173,9 +174,9 @@ impl Problem {
     /// How far a kernel's answer is off, by the result's name. Gradients are those alone, without what they are added to.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
-        let round = |value| match self.product {
-            Product::Forward(_) => bf16::from_f64(value).to_f64(),
-            _ => f64::from(value as f32),
+        let round = match self.product {
+            Product::Forward(_) => to_bf16,
+            _ => to_f32,
         };
         let of = |at: usize| {
             let plain = plain.each_ref().map(|plain| &plain[at][..]);

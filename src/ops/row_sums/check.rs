@@ -6,6 +6,7 @@ use half::bf16;
 use super::{add_repeats, relu_backward, sum_repeats};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::linear;
 use crate::ops::linear::check::wide;
 use crate::rng::{Rng, Stream};
@@ -108,8 +109,8 @@ impl Problem {
     /// To the type that results are stored in.
     fn rounded(&self, value: f64) -> f64 {
         match self.kernel {
-            Kernel::Add => f64::from(value as f32),
-            _ => bf16::from_f64(value).to_f64(),
+            Kernel::Add => to_f32(value),
+            _ => to_bf16(value),
         }
     }
 

@@ -5,6 +5,7 @@ use half::bf16;
 use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::linear::check::{plain_product, transposed, wide};
 use crate::ops::linear::{
@@ -123,8 +124,7 @@ impl Problem {
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let (exact, plain) = (self.exact(), DRAWS.map(|draw| self.plain(draw)));
         let of = |at: usize, name| {
-            let round =
-                |value| if name == "dx" { bf16::from_f64(value).to_f64() } else { f64::from(value as f32) };
+            let round = if name == "dx" { to_bf16 } else { to_f32 };
             let plain = plain.each_ref().map(|plain| &plain[at][..]);
             (name, deviation(&kernel[at], &plain, &exact[at], round))
         };

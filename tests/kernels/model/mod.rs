@@ -14,6 +14,7 @@ use setrank::data::batch::Batch;
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::device::Gpu;
 use setrank::device::check::deviation;
+use setrank::device::rounding::to_f32;
 use setrank::model::setrank::{self as cpu, Keep, SetRank, TrainingStep, Workspace};
 use setrank::ops::loss::{Loss, Scratch};
 use setrank::rng::{Rng, Stream};
@@ -76,17 +77,15 @@ struct Problem {
     loss: Loss,
 }
 
-fn rounded(value: f64) -> f64 {
-    bf16::from_f64(value).to_f64()
-}
-
 impl Problem {
     fn draw(config: ModelConfig, sizes: &[usize], loss: Loss, seed: u64) -> Self {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let model = SetRank::new(config).unwrap();
         let config = model.config();
         let mut parameters: Vec<f64> = model.layout().init(seed);
-        parameters.iter_mut().for_each(|value| *value = rounded(*value + 0.05 * rng.normal()));
+        parameters
+            .iter_mut()
+            .for_each(|value| *value = bf16::from_f64(*value + 0.05 * rng.normal()).to_f64());
         let documents: usize = sizes.iter().sum();
         let mut offsets = vec![0];
         offsets.extend(sizes.iter().scan(0, |end, size| {
@@ -94,8 +93,8 @@ impl Problem {
             Some(*end)
         }));
         let feature = |rng: &mut Rng| match config.input {
-            Input::Linear => rounded(rng.normal()) as f32,
-            Input::Rbf => rounded(rng.uniform()) as f32,
+            Input::Linear => bf16::from_f64(rng.normal()).to_f32(),
+            Input::Rbf => bf16::from_f64(rng.uniform()).to_f32(),
         };
         let rankings = config.num_rankings();
         let batch = Batch {
@@ -196,9 +195,8 @@ impl Problem {
         let [_, losses, gradients] = self.exact();
         let plain: Vec<_> = roundings.par_iter().map(|&rounding| self.plain(rounding)).collect();
         let [found_losses, found] = self.of_gpu(gpu);
-        let round = |value: f64| f64::from(value as f32);
         let of_plain: Vec<&[f64]> = plain.iter().map(|[_, losses, _]| &losses[..]).collect();
-        let off = deviation(&found_losses, &of_plain, &losses, round);
+        let off = deviation(&found_losses, &of_plain, &losses, to_f32);
         let config = self.model.config();
         assert!(off.is_allowed(), "losses: {off:?}\n{config:?}");
         let mut wrong = Vec::new();
@@ -208,7 +206,7 @@ impl Problem {
             };
             let of_plain: Vec<_> = plain.iter().map(|[.., gradients]| of(gradients)).collect();
             let of_plain: Vec<&[f64]> = of_plain.iter().map(Vec::as_slice).collect();
-            let off = deviation(&of(&found), &of_plain, &of(&gradients), round);
+            let off = deviation(&of(&found), &of_plain, &of(&gradients), to_f32);
             if !off.is_allowed() {
                 let largest = of(&gradients).iter().fold(0.0f64, |most, d| most.max(d.abs()));
                 wrong.push(format!("{name}: {off:?}, largest {largest:.2e}"));

@@ -1,6 +1,7 @@
 //! A plain evaluation of a model and its gradients in which every row that a GPU stores is rounded as it stores it: what
 //! the kernels' answers for a whole model are held against. Naive on purpose; with rounding that does nothing it is exact.
 
+use setrank::device::rounding::to_bf16;
 use setrank::ops::dropout::Dropout;
 use setrank::rng::philox4x32;
 
@@ -44,13 +45,12 @@ pub enum Rounding {
 
 impl Rounding {
     fn of(self, value: f64, at: u32) -> f64 {
-        let nearest = |value: f64| half::bf16::from_f64(value).to_f64();
         match self {
             Rounding::Exact => value,
-            Rounding::Nearest => nearest(value),
+            Rounding::Nearest => to_bf16(value),
             Rounding::Disturbed(seed) => {
                 let random = f64::from(philox4x32([at, 0, 0, 0], [seed, 1])[0]) / 4_294_967_296.0;
-                nearest(value * (1.0 + (2.0 * random - 1.0) / 1024.0))
+                to_bf16(value * (1.0 + (2.0 * random - 1.0) / 1024.0))
             }
         }
     }

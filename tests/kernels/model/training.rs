@@ -1,6 +1,7 @@
 //! Training on a GPU follows training on the processor.
 
 use super::*;
+use setrank::device::rounding::to_bf16;
 use setrank::train::learner::CpuLearner;
 use setrank::train::optimizer::{Adam, global_norm};
 
@@ -42,7 +43,7 @@ fn plain_losses(problem: &Problem, rounding: Rounding, steps: u64, objective: Ob
             let of_product = parameter.shape.len() == 2
                 && !(name.starts_with("ordinal") || name.starts_with("score") || name.ends_with("centers"));
             if of_product && !matches!(rounding, Rounding::Exact) {
-                values[parameter.range()].iter_mut().for_each(|value| *value = rounded(*value));
+                values[parameter.range()].iter_mut().for_each(|value| *value = to_bf16(*value));
             }
         }
         let step = Problem {
@@ -75,7 +76,7 @@ fn twenty_steps_follow_the_processor() {
             let mut learner = GpuLearner::new(gpu, model, start(&problem), objective(loss)).unwrap();
             let found = losses(&mut learner, &problem, 20);
             let plain = plain.each_ref().map(|losses| &losses[..]);
-            let off = deviation(&found, &plain, &expected, |value| f64::from(value as f32));
+            let off = deviation(&found, &plain, &expected, to_f32);
             assert!(off.is_allowed(), "{off:?}: {found:?} instead of {expected:?}");
         });
     }

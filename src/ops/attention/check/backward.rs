@@ -8,6 +8,7 @@ use half::bf16;
 use super::{Problem, Set, deviation, normal, row_of};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw};
 use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{nearest_bf16, to_f32};
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
@@ -56,7 +57,7 @@ impl BackwardProblem {
         BackwardProblem {
             relu,
             d_heads: normal(&mut rng, answer.heads.len()),
-            heads: answer.heads.into_iter().map(bf16::from_f64).collect(),
+            heads: answer.heads.into_iter().map(nearest_bf16).collect(),
             log_sum_exp: answer.log_sum_exp.into_iter().map(|value| value as f32).collect(),
             forward,
             reference: OnceLock::new(),
@@ -225,7 +226,7 @@ impl BackwardProblem {
         let plain_delta = plain.each_ref().map(|plain| &plain.delta[..]);
         [
             self.forward.by_size(d_q, &plain_d_q, &exact.d_q, places),
-            deviation(delta, &plain_delta, &exact.delta, |value| f64::from(value as f32)),
+            deviation(delta, &plain_delta, &exact.delta, to_f32),
         ]
     }
 

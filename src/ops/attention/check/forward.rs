@@ -5,6 +5,7 @@ use half::bf16;
 use super::{Problem, deviation};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, taken};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::device::rounding::to_f32;
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
@@ -99,7 +100,7 @@ impl Problem {
             self.by_size(&kernel.heads, &heads, &exact.heads, |set| {
                 std::iter::once(set.outputs.start * hidden..set.outputs.end * hidden)
             }),
-            deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, |value| f64::from(value as f32)),
+            deviation(&kernel.log_sum_exp, &log_sum_exp, &exact.log_sum_exp, to_f32),
         ]
     }
 

@@ -11,7 +11,8 @@ pub use forward::Answer;
 use half::bf16;
 
 use super::{Attention, AttentionPlan, Heads, Roles, Rows};
-use crate::device::check::{Checked, Deviation, SEED, deviation, to_bf16};
+use crate::device::check::{Checked, Deviation, SEED, deviation};
+use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
 use crate::rng::{Rng, Stream};
