@@ -35,5 +35,7 @@ pub mod scratch;
 pub mod simd;
 #[cfg(feature = "cuda")]
 mod sizes;
+#[cfg(feature = "cuda")]
+mod values;
 
 pub use scalar::Scalar;

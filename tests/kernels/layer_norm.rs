@@ -74,14 +74,15 @@ impl family::Problem for BackwardOf {
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         let parts: Vec<f32> = family::result(launch, "parts");
         let width = self.0.shape.width;
-        let sums = |parts: &[f32]| -> Vec<f64> {
-            (0..width).map(|column| parts[column..].iter().step_by(width).sum::<f32>().into()).collect()
+        let sums = |before: &[f32], parts: &[f32]| -> Vec<f64> {
+            let of_column = |column: usize| parts[column..].iter().step_by(width).sum::<f32>();
+            (0..width).map(|column| (before[column] + of_column(column)).into()).collect()
         };
         let (d_weight, d_bias) = parts.split_at(parts.len() / 2);
         let answer = Backward {
             dx: family::result::<bf16>(launch, "dx").into_iter().map(bf16::to_f64).collect(),
-            d_weight: sums(d_weight),
-            d_bias: sums(d_bias),
+            d_weight: sums(&self.0.d_weight, d_weight),
+            d_bias: sums(&self.0.d_bias, d_bias),
         };
         ["dx", "scale", "shift"].into_iter().zip(self.0.backward_deviations(&answer)).collect()
     }

@@ -66,24 +66,26 @@ impl family::Problem for Problem {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let LinearShape { inputs, outputs, .. } = self.shape;
         let rounded = |name| family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect();
         let answer: Answer = match self.product {
             Product::Forward(_) => vec![rounded("y")],
             Product::Input(_) => vec![rounded("dx")],
             Product::Weights => vec![
-                sum_of_parts(launch, "d_weight", outputs * inputs),
-                sum_of_parts(launch, "d_bias", outputs),
+                sum_of_parts(launch, "d_weight", &self.d_weight),
+                sum_of_parts(launch, "d_bias", &self.d_bias),
             ],
         };
         self.deviations(&answer)
     }
 }
 
-/// Σ of the parts of `len` values that a launch left.
-pub fn sum_of_parts(launch: &Launch, name: &str, len: usize) -> Vec<f64> {
+/// What was there before, with the parts that a launch left.
+pub fn sum_of_parts(launch: &Launch, name: &str, before: &[f32]) -> Vec<f64> {
     let parts = family::result::<f32>(launch, name);
-    (0..len).map(|at| parts[at..].iter().step_by(len).map(|&part| f64::from(part)).sum()).collect()
+    let of_value = |at: usize| parts[at..].iter().step_by(before.len());
+    let sums =
+        (0..before.len()).map(|at| of_value(at).chain([&before[at]]).map(|&part| f64::from(part)).sum());
+    sums.collect()
 }
 
 const BUGS: [Bug; 12] = [

@@ -65,16 +65,15 @@ impl family::Problem for Problem {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let RbfShape { outputs, .. } = self.shape;
         let answer: Answer = match self.product {
             Product::Forward(_) => {
                 vec![family::result::<bf16>(launch, "y").into_iter().map(bf16::to_f64).collect()]
             }
             Product::Weights => vec![
-                sum_of_parts(launch, "d_weight", outputs * self.shape.width()),
-                sum_of_parts(launch, "d_bias", outputs),
+                sum_of_parts(launch, "d_weight", &self.d_weight),
+                sum_of_parts(launch, "d_bias", &self.d_bias),
             ],
-            Product::Centers => vec![sum_of_parts(launch, "d_centers", self.shape.columns())],
+            Product::Centers => vec![sum_of_parts(launch, "d_centers", &self.d_centers)],
         };
         self.deviations(&answer)
     }

@@ -57,8 +57,8 @@ impl family::Problem for Problem {
             }
             Direction::Backward => vec![
                 family::result::<bf16>(launch, "dx").into_iter().map(bf16::to_f64).collect(),
-                sum_of_parts(launch, "d_weight", self.width()),
-                sum_of_parts(launch, "d_bias", 1),
+                sum_of_parts(launch, "d_weight", &self.d_weight),
+                sum_of_parts(launch, "d_bias", &self.d_bias),
             ],
         })
     }

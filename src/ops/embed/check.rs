@@ -6,9 +6,9 @@ use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu, Uploads};
 use crate::device::rounding::{to_bf16, to_f32};
-use crate::ops::linear::check::wide;
+use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// What is computed.

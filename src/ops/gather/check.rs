@@ -8,7 +8,7 @@ use crate::data::batch::Shuffle;
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Uploads};
-use crate::ops::linear::check::wide;
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// What a launch computes.

@@ -6,6 +6,7 @@ use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_ba
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation_of, taken, uploaded};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::values::{added, wide};
 use crate::rng::{Rng, Stream};
 
 /// LayerNorm of bf16 rows and its gradients.
@@ -25,6 +26,10 @@ pub struct Problem {
     pub eps: f64,
     /// `[rows, C]`
     pub dy: Vec<bf16>,
+    /// `[C]`: what the gradient of γ is added to.
+    pub d_weight: Vec<f32>,
+    /// `[C]`: what the gradient of β is added to.
+    pub d_bias: Vec<f32>,
 }
 
 /// Answers of the forward pass, right or not.
@@ -56,14 +61,15 @@ impl Problem {
         let (mut x, dy) = (normal(shape.values()), normal(shape.values()));
         let mut added = normal(period.unwrap_or(0) * width);
         let weight = normal(width).iter().map(|value| 1.0 + 0.3 * value.to_f32()).collect();
-        let bias = normal(width).iter().map(|value| value.to_f32()).collect();
+        let [bias, d_weight, d_bias] =
+            [0; 3].map(|_| normal(width).iter().map(|value| value.to_f32()).collect());
         for row in (1..shape.rows).step_by(10) {
             x[row * width..][..width].fill(bf16::from_f32(37.25));
             if let Some(period) = period {
                 added[row % period * width..][..width].fill(bf16::from_f32(0.1));
             }
         }
-        Problem { shape, x, added, weight, bias, eps, dy }
+        Problem { shape, x, added, weight, bias, eps, dy, d_weight, d_bias }
     }
 
     /// The period of what is added.
@@ -90,11 +96,10 @@ impl Problem {
         (1..self.shape.width).all(|column| value(column) == value(0))
     }
 
-    /// The answers in f64, by the CPU's own LayerNorm; of the backward pass from gradients 0 on.
+    /// The answers in f64, by the CPU's own LayerNorm.
     pub fn exact(&self) -> (Forward, Backward) {
         let NormShape { rows, width } = self.shape;
-        let weight: Vec<f64> = self.weight.iter().map(|&value| f64::from(value)).collect();
-        let bias: Vec<f64> = self.bias.iter().map(|&value| f64::from(value)).collect();
+        let (weight, bias) = (wide(&self.weight), wide(&self.bias));
         let norm = Norm { weight: &weight, bias: &bias, eps: self.eps };
         let mut y = self.sums();
         let means: Vec<f64> =
@@ -103,7 +108,7 @@ impl Problem {
         forward(&mut y, None, &mut saved, norm);
         let statistics = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
         let mut dx: Vec<f64> = self.dy.iter().map(|value| value.to_f64()).collect();
-        let (mut d_weight, mut d_bias) = (vec![0.0; width], vec![0.0; width]);
+        let (mut d_weight, mut d_bias) = (wide(&self.d_weight), wide(&self.d_bias));
         backward(&mut dx, &saved, &mut Vec::new(), norm, (&mut d_weight, &mut d_bias));
         (Forward { y, statistics }, Backward { dx, d_weight, d_bias })
     }
@@ -160,8 +165,7 @@ impl Problem {
                 dx[row * width + column] = to_bf16(f64::from(d));
             }
         }
-        let wide = |sums: Vec<f32>| sums.into_iter().map(f64::from).collect();
-        Backward { dx, d_weight: wide(d_weight), d_bias: wide(d_bias) }
+        Backward { dx, d_weight: added(&self.d_weight, &d_weight), d_bias: added(&self.d_bias, &d_bias) }
     }
 
     /// The values of rows `[rows, of each]` that are of one value, or not.
@@ -218,12 +222,10 @@ impl Problem {
         let mut y = taken(gpu, shape.values())?;
         let mut statistics = taken(gpu, 2 * shape.rows)?;
         layer_norm_forward(gpu, &mut y, &mut statistics, &x, added, norm, shape)?;
-        let forward =
-            Forward { y: of_bf16(&gpu.download(&y)?), statistics: of_f32(&gpu.download(&statistics)?) };
+        let forward = Forward { y: wide(&gpu.download(&y)?), statistics: wide(&gpu.download(&statistics)?) };
 
         let (given, dy) = (uploaded(gpu, &self.statistics())?, uploaded(gpu, &self.dy)?);
-        let zeros = vec![0.0f32; shape.width];
-        let (mut d_weight, mut d_bias) = (uploaded(gpu, &zeros)?, uploaded(gpu, &zeros)?);
+        let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
         let mut dx = taken(gpu, shape.values())?;
         let mut scratch = taken(gpu, shape.scratch_len(gpu.limits()))?;
         layer_norm_backward(
@@ -240,20 +242,12 @@ impl Problem {
             shape,
         )?;
         let backward = Backward {
-            dx: of_bf16(&gpu.download(&dx)?),
-            d_weight: of_f32(&gpu.download(&d_weight)?),
-            d_bias: of_f32(&gpu.download(&d_bias)?),
+            dx: wide(&gpu.download(&dx)?),
+            d_weight: wide(&gpu.download(&d_weight)?),
+            d_bias: wide(&gpu.download(&d_bias)?),
         };
         Ok((forward, backward))
     }
-}
-
-fn of_bf16(values: &[bf16]) -> Vec<f64> {
-    values.iter().map(|value| value.to_f64()).collect()
-}
-
-fn of_f32(values: &[f32]) -> Vec<f64> {
-    values.iter().map(|&value| f64::from(value)).collect()
 }
 
 /// Runs LayerNorm on the device and holds it against the CPU.
@@ -299,3 +293,20 @@ const RESULTS: [NamedResult; 6] = [
     NamedResult { name: "gradient of scale", of: |(_, backward)| backward.d_weight.clone() },
     NamedResult { name: "gradient of shift", of: |(_, backward)| backward.d_bias.clone() },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_that_replace_what_was_there_are_wrong() {
+        let problem = Problem::random(NormShape { rows: 35, width: 64 }, None, 1e-8, 1);
+        let (_, mut found) = problem.exact();
+        assert!(problem.backward_deviations(&found).iter().all(|found| found.is_allowed()));
+        let sums = found.d_weight.iter_mut().chain(&mut found.d_bias);
+        for (sum, &before) in sums.zip(problem.d_weight.iter().chain(&problem.d_bias)) {
+            *sum -= f64::from(before);
+        }
+        assert!(problem.backward_deviations(&found)[1..].iter().all(|found| !found.is_allowed()));
+    }
+}

@@ -10,10 +10,11 @@ use super::{
     linear_backward_weights, linear_forward, relu_backward,
 };
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::scratch::PerThread;
+use crate::ops::values::{added, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
 /// Which of a layer's products.
@@ -46,6 +47,10 @@ pub struct Problem {
     pub dy: Vec<bf16>,
     /// `[rows, in]`: what is added to dx, or masks it.
     pub other: Vec<bf16>,
+    /// `[out, in]`: what dW is added to.
+    pub d_weight: Vec<f32>,
+    /// `[out]`: what db is added to.
+    pub d_bias: Vec<f32>,
     known: OnceLock<Known>,
 }
 
@@ -59,27 +64,6 @@ struct Known {
     plain: [Answer; 3],
 }
 
-/// Values as f64.
-pub(in crate::ops) fn wide(values: &[bf16]) -> Vec<f64> {
-    values.iter().map(|value| value.to_f64()).collect()
-}
-
-/// `[n, m]` of values `[m, n]`.
-pub(in crate::ops) fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
-    (0..n).flat_map(|column| values.iter().skip(column).step_by(n).copied()).collect()
-}
-
-/// a `[m, k]` · b `[n, k]`ᵀ in f32, summed in an order of the k.
-pub(in crate::ops) fn plain_product(a: &[f32], b: &[f32], order: &[usize]) -> Vec<f32> {
-    let ordered = |values: &[f32]| -> Vec<f32> {
-        values.chunks(order.len()).flat_map(|row| order.iter().map(|&at| row[at])).collect()
-    };
-    let (a, b) = (ordered(a), ordered(b));
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b);
-    let rows = a.chunks(order.len());
-    rows.flat_map(|a| b.chunks(order.len()).map(move |b| dot(a, b))).collect()
-}
-
 impl Problem {
     /// Normally distributed numbers, the weights so that results are of about that size too.
     pub fn random(shape: LinearShape, layout: Layout, product: Product, seed: u64) -> Self {
@@ -88,15 +72,18 @@ impl Problem {
         let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
             (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
         };
+        let single = |values: Vec<bf16>| values.into_iter().map(bf16::to_f32).collect();
         Problem {
             shape,
             layout,
             product,
             x: normal(rows * inputs, 1.0),
             weight: normal(outputs * inputs, 1.0 / (inputs as f64).sqrt()),
-            bias: normal(outputs, 1.0).into_iter().map(bf16::to_f32).collect(),
+            bias: single(normal(outputs, 1.0)),
             dy: normal(rows * outputs, 1.0),
             other: normal(rows * inputs, 1.0),
+            d_weight: single(normal(outputs * inputs, 1.0)),
+            d_bias: single(normal(outputs, 1.0)),
             known: OnceLock::new(),
         }
     }
@@ -130,7 +117,7 @@ impl Problem {
         let LinearShape { rows, inputs, outputs } = self.shape;
         let [x, weight, dy, other] =
             [&self.x, &self.weight, &self.dy, &self.other].map(|values| wide(values));
-        let bias: Vec<f64> = self.bias.iter().copied().map(f64::from).collect();
+        let bias = wide(&self.bias);
         let layer = Weights { weight: &weight, bias: &bias };
         let mut buffer = Aligned::default();
         match self.product {
@@ -150,7 +137,7 @@ impl Problem {
                 vec![dx]
             }
             Product::Weights => {
-                let (mut d_weight, mut d_bias) = (vec![0.0; outputs * inputs], vec![0.0; outputs]);
+                let (mut d_weight, mut d_bias) = (wide(&self.d_weight), wide(&self.d_bias));
                 let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
                 let mut threads = PerThread::default();
                 threads.prepare();
@@ -192,15 +179,15 @@ impl Problem {
             Product::Weights => {
                 let (dy, x) = (transposed(&dy, outputs), transposed(&x, inputs));
                 let order = order(rows);
-                [plain_product(&dy, &x, &order), plain_product(&dy, &vec![1.0; rows], &order)]
-                    .map(|values| values.into_iter().map(f64::from).collect())
-                    .into()
+                vec![
+                    added(&self.d_weight, &plain_product(&dy, &x, &order)),
+                    added(&self.d_bias, &plain_product(&dy, &vec![1.0; rows], &order)),
+                ]
             }
         }
     }
 
-    /// How far a kernel's answer is off, by the result's name. Gradients of parameters are those alone, without what they
-    /// are added to.
+    /// How far a kernel's answer is off, by the result's name.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let known = self
             .known
@@ -242,8 +229,8 @@ impl Problem {
             }
             Product::Weights => {
                 let (dy, x) = (uploaded(gpu, &self.laid_out(&self.dy))?, uploaded(gpu, &self.x)?);
-                let mut d_weight = uploaded(gpu, &vec![0.0f32; outputs * inputs])?;
-                let mut d_bias = uploaded(gpu, &vec![0.0f32; outputs])?;
+                let mut d_weight = uploaded(gpu, &self.d_weight)?;
+                let mut d_bias = uploaded(gpu, &self.d_bias)?;
                 let mut scratch = taken(gpu, self.shape.scratch_len(gpu.limits()))?;
                 let (layout, shape) = (self.layout, self.shape);
                 linear_backward_weights(
@@ -256,8 +243,7 @@ impl Problem {
                     &mut scratch,
                     shape,
                 )?;
-                let values = [gpu.download(&d_weight)?, gpu.download(&d_bias)?];
-                return Ok(values.map(|values| values.into_iter().map(f64::from).collect()).into());
+                return Ok(vec![wide(&gpu.download(&d_weight)?), wide(&gpu.download(&d_bias)?)]);
             }
         };
         Ok(vec![wide(&gpu.download(&answer)?)])
@@ -307,4 +293,21 @@ fn of_shapes(gpu: &Gpu, shape: impl Fn(Product) -> LinearShape) -> Result<Vec<Ch
         }
     }
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_that_replace_what_was_there_are_wrong() {
+        let problem = Problem::random(shape(Product::Weights), Layout::Rows, Product::Weights, 1);
+        let right = problem.exact();
+        let without = |at: usize, before: &[f32]| -> Vec<f64> {
+            right[at].iter().zip(before).map(|(sum, &before)| sum - f64::from(before)).collect()
+        };
+        let alone = vec![without(0, &problem.d_weight), without(1, &problem.d_bias)];
+        assert!(problem.deviations(&right).iter().all(|(_, found)| found.is_allowed()));
+        assert!(problem.deviations(&alone).iter().all(|(_, found)| !found.is_allowed()));
+    }
 }

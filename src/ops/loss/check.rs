@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu, Uploads};
 use crate::device::rounding::to_f32;
+use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// A loss of sets.
@@ -102,7 +103,7 @@ impl Problem {
     pub fn exact(&self) -> Answer {
         let mut scratch = Scratch::default();
         self.answer(|scores, labels| {
-            let scores: Vec<f64> = scores.iter().copied().map(f64::from).collect();
+            let scores = wide(scores);
             let mut gradient = vec![0.0; scores.len()];
             let loss = self.loss.of_set(&mut scratch, &scores, labels, &mut gradient);
             gradient.iter_mut().for_each(|gradient| *gradient *= f64::from(self.scale));
@@ -147,8 +148,7 @@ impl Problem {
         let scores = uploaded(gpu, &self.scores)?;
         let (mut losses, mut d_scores) = (taken(gpu, sets)?, taken(gpu, documents)?);
         set_losses(gpu, &mut losses, &mut d_scores, &scores, &labels, self.loss, self.scale)?;
-        let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-        Ok(Answer { losses: wide(gpu.download(&losses)?), d_scores: wide(gpu.download(&d_scores)?) })
+        Ok(Answer { losses: wide(&gpu.download(&losses)?), d_scores: wide(&gpu.download(&d_scores)?) })
     }
 
     /// Solves it on a GPU and holds the results against the rule.

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::device::abi::OPTIMIZER_PART;
 use crate::device::check::{Checked, DRAWS, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{to_bf16, to_f32};
-use crate::ops::linear::check::wide;
+use crate::device::{DeviceError, Gpu};
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 use crate::train::average;
 use crate::train::optimizer::{Adam, AdamConfig};
@@ -68,11 +68,6 @@ pub const STEP: AdamStep = AdamStep {
     adam: AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.05 },
     ema: 0.999,
 };
-
-/// Numbers as f64.
-fn widened(values: &[f32]) -> Vec<f64> {
-    values.iter().copied().map(f64::from).collect()
-}
 
 /// The sum in f64 with what its roundings lost (Neumaier), so that it is exact beside sums in any order.
 fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
@@ -139,7 +134,7 @@ impl Problem {
     /// Parameters, moments and average after the step, in f64 by the definition.
     fn exact_update(&self) -> [Vec<f64>; 4] {
         let [mut parameters, mut first, mut second, mut average] =
-            [&self.parameters, &self.first, &self.second, &self.average].map(|values| widened(values));
+            [&self.parameters, &self.first, &self.second, &self.average].map(|values| wide(values));
         if self.norm.is_finite() {
             let AdamConfig { beta1, beta2, eps, weight_decay } = self.step.adam;
             let [beta1, beta2, eps, decay] = [beta1, beta2, eps, weight_decay].map(f64::from);
@@ -169,7 +164,7 @@ impl Problem {
             adam.step(&mut parameters, &self.gradients, self.scale() as f32, lr as f32, config);
             average::update(&mut moved, &parameters, ema, step);
         }
-        [parameters, adam.first, adam.second, moved].map(|values| widened(&values))
+        [parameters, adam.first, adam.second, moved].map(|values| wide(&values))
     }
 
     /// How far a kernel's answer is off, by the result's name.
@@ -203,7 +198,7 @@ impl Problem {
                 }
                 all
             }
-            Stage::Round => vec![("copy in bf16", rounding(&kernel[0], &widened(&self.parameters)))],
+            Stage::Round => vec![("copy in bf16", rounding(&kernel[0], &wide(&self.parameters)))],
         }
     }
 
@@ -216,13 +211,13 @@ impl Problem {
                 let [parameters, first, second, average] = self.exact_update();
                 vec![parameters, rounded(&kernel[0]), first, second, average]
             }
-            Stage::Round => vec![rounded(&widened(&self.parameters))],
+            Stage::Round => vec![rounded(&wide(&self.parameters))],
         }
     }
 
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
-        let single = |buffer| Ok::<_, DeviceError>(widened(&gpu.download(buffer)?));
+        let single = |buffer| Ok::<_, DeviceError>(wide(&gpu.download(buffer)?));
         match self.stage {
             Stage::Squares | Stage::Norm => {
                 let gradients = uploaded(gpu, &self.gradients)?;

@@ -2,8 +2,9 @@
 
 use super::partial_sums;
 use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::to_f32;
+use crate::device::{DeviceError, Gpu};
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// A sum of parts.
@@ -61,8 +62,7 @@ impl Problem {
                 terms.clone().step_by(2).sum::<f32>() + terms.skip(1).step_by(2).sum::<f32>()
             }),
         ];
-        let kernel: Vec<f64> = kernel.iter().map(|&value| f64::from(value)).collect();
-        deviation(&kernel, &plain.each_ref().map(|sums| &sums[..]), &self.exact(), to_f32)
+        deviation(&wide(kernel), &plain.each_ref().map(|sums| &sums[..]), &self.exact(), to_f32)
     }
 
     /// The answer of a GPU.
@@ -87,6 +87,5 @@ fn of_parts(gpu: &Gpu, length: usize, count: usize) -> Result<Checked, DeviceErr
     let problem = Problem::random(length, count, SEED);
     let found = problem.solve(gpu)?;
     let what = format!("sums of {count} parts of {length} values");
-    let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect();
     Ok(Checked::new(what, problem.deviation(&found), || (wide(&found), problem.exact())))
 }

@@ -6,12 +6,13 @@ use half::bf16;
 
 use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
-use crate::ops::linear::check::{Answer, plain_product, transposed, wide};
+use crate::ops::linear::check::Answer;
 use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};
 use crate::ops::scratch::PerThread;
+use crate::ops::values::{added, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
 /// Which of the results.
@@ -42,6 +43,12 @@ pub struct Problem {
     pub bias: Vec<f32>,
     /// `[rows, out]`
     pub dy: Vec<bf16>,
+    /// `[out, width]`: what dW is added to.
+    pub d_weight: Vec<f32>,
+    /// `[out]`: what db is added to.
+    pub d_bias: Vec<f32>,
+    /// `[F, K]`: what the centres' gradient is added to.
+    pub d_centers: Vec<f32>,
     known: OnceLock<(Answer, [Answer; 3])>,
 }
 
@@ -62,14 +69,18 @@ impl Problem {
         let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
             (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
         };
+        let single = |values: Vec<bf16>| values.into_iter().map(bf16::to_f32).collect();
         Problem {
             shape,
             product,
             features: x.into_iter().map(bf16::from_f64).collect(),
             centers: centers.into_iter().map(|center| center as f32).collect(),
             weight: normal(outputs * columns, 1.0 / (columns as f64).sqrt()),
-            bias: normal(outputs, 1.0).into_iter().map(bf16::to_f32).collect(),
+            bias: single(normal(outputs, 1.0)),
             dy: normal(rows * outputs, 1.0),
+            d_weight: single(normal(outputs * shape.width(), 1.0)),
+            d_bias: single(normal(outputs, 1.0)),
+            d_centers: single(normal(columns, 1.0)),
             known: OnceLock::new(),
         }
     }
@@ -103,8 +114,7 @@ impl Problem {
         let RbfShape { rows, features, outputs, .. } = self.shape;
         let columns = self.shape.columns();
         let [x, weight, dy] = [&self.features, &self.weight, &self.dy].map(|values| wide(values));
-        let [centers, bias] = [&self.centers, &self.bias]
-            .map(|values| values.iter().copied().map(f64::from).collect::<Vec<f64>>());
+        let [centers, bias] = [&self.centers, &self.bias].map(|values| wide(values));
         let layer = Weights { weight: &weight, bias: &bias };
         let rbf = Rbf { centers: &centers, layer, features };
         let mut threads = PerThread::default();
@@ -119,9 +129,10 @@ impl Problem {
         let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
         backward(gradients, &mut d_centers, &dy, &x, &rbf, &threads);
         if self.product == Product::Centers {
-            return vec![d_centers];
+            return vec![added(&self.d_centers, &d_centers)];
         }
-        vec![padded(&d_weight, columns, self.shape.width()), d_bias]
+        let d_weight = padded(&d_weight, columns, self.shape.width());
+        vec![added(&self.d_weight, &d_weight), added(&self.d_bias, &d_bias)]
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
@@ -154,9 +165,8 @@ impl Problem {
                 let (dy, phi) = (transposed(&dy, outputs), transposed(&phi(), columns));
                 let order = order(rows);
                 let d_weight = padded(&plain_product(&dy, &phi, &order), columns, self.shape.width());
-                [d_weight, plain_product(&dy, &vec![1.0; rows], &order)]
-                    .map(|values| values.into_iter().map(f64::from).collect())
-                    .into()
+                let d_bias = plain_product(&dy, &vec![1.0; rows], &order);
+                vec![added(&self.d_weight, &d_weight), added(&self.d_bias, &d_bias)]
             }
             Product::Centers => {
                 let d_phi = plain_product(&dy, &transposed(&weight, columns), &order(outputs));
@@ -166,12 +176,14 @@ impl Problem {
                 };
                 let rows = order(rows);
                 let sum = |column| rows.iter().fold(0.0, |sum, &row| sum + term(row, column));
-                vec![(0..columns).map(|column| f64::from(2.0 * SHARPNESS as f32 * sum(column))).collect()]
+                let sums: Vec<f32> =
+                    (0..columns).map(|column| 2.0 * SHARPNESS as f32 * sum(column)).collect();
+                vec![added(&self.d_centers, &sums)]
             }
         }
     }
 
-    /// How far a kernel's answer is off, by the result's name. Gradients are those alone, without what they are added to.
+    /// How far a kernel's answer is off, by the result's name.
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
         let round = match self.product {
@@ -196,15 +208,13 @@ impl Problem {
             rbf_forward(gpu, &mut y, &x, rbf, activation, shape)?;
             return Ok(vec![wide(&gpu.download(&y)?)]);
         }
-        let zeros = |len: usize| uploaded(gpu, &vec![0.0f32; len]);
-        let mut d_centers = zeros(shape.columns())?;
-        let (mut d_weight, mut d_bias) = (zeros(weight.len())?, zeros(shape.outputs)?);
+        let mut d_centers = uploaded(gpu, &self.d_centers)?;
+        let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
         let dy = uploaded(gpu, &self.dy)?;
         let mut scratch = taken(gpu, shape.scratch_len(gpu.limits()))?;
         rbf_backward(gpu, &mut d_centers, &mut d_weight, &mut d_bias, &dy, &x, rbf, &mut scratch, shape)?;
         let results = if self.product == Product::Centers { vec![d_centers] } else { vec![d_weight, d_bias] };
-        let download = |values| Ok(gpu.download(values)?.into_iter().map(f64::from).collect());
-        results.iter().map(download).collect()
+        results.iter().map(|values| Ok(wide(&gpu.download(values)?))).collect()
     }
 }
 
@@ -253,4 +263,28 @@ fn of_shapes(gpu: &Gpu, shapes: impl Fn(Product) -> [RbfShape; 2]) -> Result<Vec
         }
     }
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_that_replace_what_was_there_are_wrong() {
+        for product in [Product::Weights, Product::Centers] {
+            let problem = Problem::random(shapes(product)[0], product, 1);
+            let before = match product {
+                Product::Centers => vec![&problem.d_centers],
+                _ => vec![&problem.d_weight, &problem.d_bias],
+            };
+            let right = problem.exact();
+            let alone: Answer = right
+                .iter()
+                .zip(before)
+                .map(|(sums, before)| sums.iter().zip(before).map(|(sum, &b)| sum - f64::from(b)).collect())
+                .collect();
+            assert!(problem.deviations(&right).iter().all(|(_, found)| found.is_allowed()));
+            assert!(problem.deviations(&alone).iter().all(|(_, found)| !found.is_allowed()));
+        }
+    }
 }

@@ -5,10 +5,10 @@ use half::bf16;
 
 use super::{add_repeats, relu_backward, sum_repeats};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::linear;
-use crate::ops::linear::check::wide;
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// Which of the results.

@@ -4,14 +4,14 @@ use half::bf16;
 
 use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
-use crate::ops::linear::check::{plain_product, transposed, wide};
 use crate::ops::linear::{
     Activation, WeightGradients, WeightJob, Weights, backward_input, backward_weights, forward,
 };
 use crate::ops::scratch::PerThread;
+use crate::ops::values::{added, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
 /// Which of the kernels.
@@ -36,9 +36,13 @@ pub struct Problem {
     pub bias: Vec<f32>,
     /// `[rows]`
     pub d_scores: Vec<f32>,
+    /// `[width]`: what dw is added to.
+    pub d_weight: Vec<f32>,
+    /// `[1]`: what db is added to.
+    pub d_bias: Vec<f32>,
 }
 
-/// The scores; or dx, dw and db, gradients of parameters alone, without what they are added to.
+/// The scores; or dx, dw and db.
 pub type Answer = Vec<Vec<f64>>;
 
 impl Problem {
@@ -54,6 +58,8 @@ impl Problem {
             weight: narrow(normal(width, 1.0 / (width as f64).sqrt())),
             bias: narrow(normal(1, 1.0)),
             d_scores: narrow(normal(rows, 1.0)),
+            d_weight: narrow(normal(width, 1.0)),
+            d_bias: narrow(normal(1, 1.0)),
         }
     }
 
@@ -76,7 +82,7 @@ impl Problem {
     fn exact(&self) -> Answer {
         let (rows, width) = (self.rows(), self.width());
         let x = wide(&self.x);
-        let [weight, bias, dy] = [&self.weight, &self.bias, &self.d_scores].map(|values| widened(values));
+        let [weight, bias, dy] = [&self.weight, &self.bias, &self.d_scores].map(|values| wide(values));
         let layer = Weights { weight: &weight, bias: &bias };
         let mut buffer = Aligned::default();
         match self.direction {
@@ -88,7 +94,7 @@ impl Problem {
             Direction::Backward => {
                 let mut dx = vec![0.0; rows * width];
                 backward_input(&mut dx, Write::Set, &dy, layer, &mut buffer);
-                let (mut d_weight, mut d_bias) = (vec![0.0; width], vec![0.0; 1]);
+                let (mut d_weight, mut d_bias) = (wide(&self.d_weight), wide(&self.d_bias));
                 let gradients = WeightGradients { weight: &mut d_weight, bias: &mut d_bias };
                 let mut threads = PerThread::default();
                 threads.prepare();
@@ -107,7 +113,7 @@ impl Problem {
             Direction::Forward => {
                 let mut scores = plain_product(&x, &self.weight, &order(width));
                 scores.iter_mut().for_each(|score| *score += self.bias[0]);
-                vec![widened(&scores)]
+                vec![wide(&scores)]
             }
             Direction::Backward => {
                 let products = self.d_scores.iter().flat_map(|d| self.weight.iter().map(move |w| d * w));
@@ -115,7 +121,7 @@ impl Problem {
                 let order = order(rows);
                 let d_weight = plain_product(&self.d_scores, &transposed(&x, width), &order);
                 let d_bias = plain_product(&self.d_scores, &vec![1.0; rows], &order);
-                vec![dx, widened(&d_weight), widened(&d_bias)]
+                vec![dx, added(&self.d_weight, &d_weight), added(&self.d_bias, &d_bias)]
             }
         }
     }
@@ -142,12 +148,12 @@ impl Problem {
             Direction::Forward => {
                 let (mut scores, bias) = (taken(gpu, rows)?, uploaded(gpu, &self.bias)?);
                 score_forward(gpu, &mut scores, &x, &weight, &bias)?;
-                Ok(vec![widened(&gpu.download(&scores)?)])
+                Ok(vec![wide(&gpu.download(&scores)?)])
             }
             Direction::Backward => {
                 let (mut dx, d_scores) = (taken(gpu, rows * width)?, uploaded(gpu, &self.d_scores)?);
-                let mut d_weight = uploaded(gpu, &vec![0.0; width])?;
-                let mut d_bias = uploaded(gpu, &[0.0])?;
+                let mut d_weight = uploaded(gpu, &self.d_weight)?;
+                let mut d_bias = uploaded(gpu, &self.d_bias)?;
                 let mut scratch = taken(gpu, score_scratch_len(rows, width))?;
                 score_backward(
                     gpu,
@@ -160,15 +166,10 @@ impl Problem {
                     &mut scratch,
                 )?;
                 let [d_weight, d_bias] = [gpu.download(&d_weight)?, gpu.download(&d_bias)?];
-                Ok(vec![wide(&gpu.download(&dx)?), widened(&d_weight), widened(&d_bias)])
+                Ok(vec![wide(&gpu.download(&dx)?), wide(&d_weight), wide(&d_bias)])
             }
         }
     }
-}
-
-/// Values as f64.
-fn widened(values: &[f32]) -> Vec<f64> {
-    values.iter().copied().map(f64::from).collect()
 }
 
 /// Computes scores on the device and holds them against the CPU.
@@ -195,4 +196,21 @@ fn of_shapes(gpu: &Gpu, shapes: [(usize, usize); 2]) -> Result<Vec<Checked>, Dev
         }
     }
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_that_replace_what_was_there_are_wrong() {
+        let problem = Problem::random(Direction::Backward, 37, 64, 1);
+        let right = problem.exact();
+        let without = |at: usize, before: &[f32]| -> Vec<f64> {
+            right[at].iter().zip(before).map(|(sum, &before)| sum - f64::from(before)).collect()
+        };
+        let alone = vec![right[0].clone(), without(1, &problem.d_weight), without(2, &problem.d_bias)];
+        assert!(problem.deviations(&right).iter().all(|(_, found)| found.is_allowed()));
+        assert!(problem.deviations(&alone)[1..].iter().all(|(_, found)| !found.is_allowed()));
+    }
 }

@@ -7,12 +7,13 @@ use half::bf16;
 
 use super::{Problem, Set, deviation, normal, row_of};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw};
-use crate::device::{DeviceError, Gpu};
 use crate::device::rounding::{nearest_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
 use crate::ops::scratch::PerThread;
+use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
 /// The backward of a [`Problem`], given what forward leaves and the gradient of its results.
@@ -105,7 +106,6 @@ impl BackwardProblem {
     pub fn exact(&self) -> Gradients {
         let Heads { count, width } = self.forward.heads;
         let (hidden, rows) = (count * width, self.rows());
-        let wide = |values: &[bf16]| -> Vec<f64> { values.iter().map(|value| value.to_f64()).collect() };
         let (heads, d_heads) = (wide(&self.heads), wide(&self.d_heads));
         let by_row: Vec<f64> =
             (0..rows * count).map(|at| f64::from(self.log_sum_exp[at % count * rows + at / count])).collect();
@@ -280,21 +280,20 @@ impl BackwardProblem {
                 dropout,
             )
         };
-        let wide = |values: Vec<bf16>| -> Vec<f64> { values.into_iter().map(bf16::to_f64).collect() };
         let (d_q, d_kv) = if forward.roles == Roles::Documents {
             let mut gradients = empty(d_q_len + d_kv_len)?;
             let qkv = upload(&[&forward.q[..], &forward.kv].concat())?;
             run(QkvGradients::Together(&mut gradients), Qkv::Together(&qkv))?;
-            let mut d_q = wide(gpu.download(&gradients)?);
+            let mut d_q = wide(&gpu.download(&gradients)?);
             let d_kv = d_q.split_off(d_q_len);
             (d_q, d_kv)
         } else {
             let (mut d_q, mut d_kv) = (empty(d_q_len)?, empty(d_kv_len)?);
             let (q, kv) = (upload(&forward.q)?, upload(&forward.kv)?);
             run(QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv }, Qkv::Apart { q: &q, kv: &kv })?;
-            (wide(gpu.download(&d_q)?), wide(gpu.download(&d_kv)?))
+            (wide(&gpu.download(&d_q)?), wide(&gpu.download(&d_kv)?))
         };
-        let delta = gpu.download(&delta)?.into_iter().map(f64::from).collect();
+        let delta = wide(&gpu.download(&delta)?);
         Ok(Gradients { d_q, d_kv, delta })
     }
 

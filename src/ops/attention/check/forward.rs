@@ -4,8 +4,8 @@ use half::bf16;
 
 use super::{Problem, deviation};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw, taken};
-use crate::device::{DeviceError, Gpu, Uploads};
 use crate::device::rounding::to_f32;
+use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
