@@ -7,7 +7,7 @@
 //! there are few results.
 
 use super::approximate::Approximate;
-use super::{Buffer, DeviceError, Element, Gpu};
+use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
     attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
 };
@@ -200,6 +200,11 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
 /// A buffer in an arena of its own: what a kernel wrote behind it would be behind its memory.
 pub(crate) fn taken<T: Element>(gpu: &Gpu, len: usize) -> Result<Buffer<T>, DeviceError> {
     gpu.arena("the check of a kernel", len * size_of::<T>())?.take(len)
+}
+
+/// Room for a package in an arena of its own.
+pub(crate) fn room(gpu: &Gpu, bytes: usize) -> Result<Room, DeviceError> {
+    gpu.arena("the check of a kernel", bytes)?.room(bytes)
 }
 
 /// As [`taken`], with these values.

@@ -80,6 +80,11 @@ impl Arena {
         Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
     }
 
+    /// Room for a package of these many bytes.
+    pub fn room(&mut self, bytes: usize) -> Result<Room, DeviceError> {
+        self.take(bytes).map(Room)
+    }
+
     /// Takes all memory back; refused while buffers are in use.
     pub fn clear(&mut self) -> Result<(), DeviceError> {
         let in_use = Arc::strong_count(&self.memory) - 1;
@@ -94,7 +99,13 @@ impl Arena {
     }
 }
 
-/// `len` values on the device.
+/// `len` values on the device, which [parts](Buffer::part) may share.
+///
+/// Sharing is sound, as it is of `Cell`s: no reference to the values exists on the host; whoever reads them takes any bits,
+/// since elements are plain data; copies and launches happen in one stream, in the order in which they are asked for; what
+/// one launch writes overlaps nothing else of it, which [`Operands`](super::Operands) checks. Tables whose values kernels
+/// take for indices must not change behind the back of those who have checked them: they come in a package, whose [`Room`]
+/// has no parts.
 #[derive(Debug)]
 pub struct Buffer<T> {
     memory: Arc<Memory>,
@@ -137,12 +148,6 @@ impl<T: Element> Buffer<T> {
         Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
     }
 
-    /// The same memory, byte by byte.
-    pub fn bytes(&self) -> Buffer<u8> {
-        let (memory, len) = (self.memory.clone(), self.len * size_of::<T>());
-        Buffer { memory, offset: self.offset, len, values: PhantomData }
-    }
-
     /// Whether it shares memory with another.
     pub fn overlaps<U: Element>(&self, other: &Buffer<U>) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory)
@@ -172,11 +177,22 @@ impl<T: Element> Buffer<T> {
     }
 }
 
-impl Buffer<u8> {
-    /// `len` values of a type in its memory, `begin` bytes behind its beginning; refused as [`part`](Self::part) is.
+/// Memory that nothing but the buffers of one package will be in: [`Uploads::send`](super::Uploads::send) takes it.
+#[derive(Debug)]
+pub struct Room(pub(super) Buffer<u8>);
+
+impl Room {
+    /// The memory of a buffer that keeps it: for values alone, which may be any.
+    pub(super) fn over<T: Element>(buffer: &mut Buffer<T>) -> Self {
+        let Buffer { memory, offset, len, .. } = buffer;
+        let (memory, len) = (memory.clone(), *len * size_of::<T>());
+        Room(Buffer { memory, offset: *offset, len, values: PhantomData })
+    }
+
+    /// `len` values of a type, `begin` bytes behind its beginning; refused as [`Buffer::part`] is.
     pub(super) fn cut<T: Element>(&self, begin: usize, len: usize) -> Result<Buffer<T>, DeviceError> {
         let end = begin.saturating_add(len.saturating_mul(size_of::<T>()));
-        let Buffer { memory, offset, .. } = self.part(begin..end)?;
+        let Buffer { memory, offset, .. } = self.0.part(begin..end)?;
         Ok(Buffer { memory, offset, len, values: PhantomData })
     }
 }

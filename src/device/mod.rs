@@ -8,7 +8,7 @@
 //! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
-//! | `memory` | arenas and typed buffers in them |
+//! | `memory` | arenas, typed buffers in them, and room for packages |
 //! | `operands` | what every launcher checks of its buffers |
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `profile` | time of kernels |
@@ -62,7 +62,7 @@ pub use cudarc::driver::DeviceRepr;
 pub use {
     downloads::{Downloads, Queued},
     gpu::{Event, Gpu, Parameter},
-    memory::{Arena, Buffer, Element},
+    memory::{Arena, Buffer, Element, Room},
     operands::Operands,
     profile::KernelTime,
     staging::Staging,

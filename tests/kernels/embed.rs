@@ -241,7 +241,7 @@ fn what_does_not_fit_is_refused() {
 /// Ordinals in a package that is just large enough.
 fn on_device(gpu: &Gpu, ordinals: &[Vec<i32>], n_max: usize) -> Result<DeviceOrdinals, DeviceError> {
     let bytes = DeviceOrdinals::bytes(ordinals.first().map_or(0, Vec::len), ordinals.len(), n_max);
-    let room = gpu.arena("ordinals", bytes)?.take(bytes)?;
+    let room = gpu.arena("ordinals", bytes)?.room(bytes)?;
     Uploads::default().send(gpu, room, |package| DeviceOrdinals::new(package, ordinals, n_max))
 }
 

@@ -291,7 +291,7 @@ fn packages_hold_values_of_all_types() {
         let mut uploads = Uploads::default();
         let mut sent = Vec::new();
         for number in 0..4 {
-            let room = arena.take(1024).unwrap();
+            let room = arena.room(1024).unwrap();
             let copied = driver.counters().bytes_to_device;
             sent.push(
                 uploads
@@ -311,14 +311,18 @@ fn packages_hold_values_of_all_types() {
         }
         drop(sent);
         arena.clear().unwrap();
-        let full = uploads.send(&gpu, arena.take(256).unwrap(), |package| {
+        let full = uploads.send(&gpu, arena.room(256).unwrap(), |package| {
             package.put(&[1.0f32; 64])?;
             package.put(&[1i32])
         });
         let full = full.unwrap_err().to_string();
         assert!(full.contains("a package needs 4 more bytes, but 0"), "{full}");
-        let empty = uploads.send(&gpu, arena.take(0).unwrap(), |package| package.put::<f32>(&[])).unwrap();
+        let empty = uploads.send(&gpu, arena.room(0).unwrap(), |package| package.put::<f32>(&[])).unwrap();
         assert!(gpu.download(&empty).unwrap().is_empty());
+        let mut whole = arena.take::<f32>(8).unwrap();
+        gpu.zero(&mut whole).unwrap();
+        uploads.fill(&gpu, &mut whole.part(4..7).unwrap(), |values| values.fill(2.0)).unwrap();
+        assert_eq!(gpu.download(&whole).unwrap(), [0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 0.0]);
     })
     .unwrap();
 }

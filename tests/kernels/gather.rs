@@ -7,7 +7,7 @@ use setrank::data::augment::{Columns, FeatureDropout};
 use setrank::data::batch::Shuffle;
 use setrank::device::abi::GatherRows;
 use setrank::device::check::Deviation;
-use setrank::device::{Buffer, Gpu, Limits, Uploads};
+use setrank::device::{Buffer, Gpu, Limits, Room, Uploads};
 use setrank::ops::gather::check::{Problem, SIZES, Size};
 use setrank::ops::gather::{DeviceFeatureDropout, GatherPlan, RowNumbers, gather_rows};
 use setrank::rng::{Rng, Stream};
@@ -278,16 +278,16 @@ fn what_does_not_fit_is_refused() {
         let [mine, theirs] = arenas.each_mut();
         let gpu = &gpus[0];
         let mut uploads = Uploads::default();
-        let mut numbers = |gpu: &Gpu, room: Buffer<u8>, rows: &[i32], of| {
+        let mut numbers = |gpu: &Gpu, room: Room, rows: &[i32], of| {
             uploads.send(gpu, room, |package| RowNumbers::new(package, rows, of))
         };
-        let rows = numbers(gpu, mine.take(256).unwrap(), &[2, 0], 3).unwrap();
-        let none = numbers(gpu, mine.take(256).unwrap(), &[], 3).unwrap();
+        let rows = numbers(gpu, mine.room(256).unwrap(), &[2, 0], 3).unwrap();
+        let none = numbers(gpu, mine.room(256).unwrap(), &[], 3).unwrap();
         for wrong in [[0, 3], [-1, 0]] {
-            let error = numbers(gpu, mine.take(256).unwrap(), &wrong, 3).unwrap_err().to_string();
+            let error = numbers(gpu, mine.room(256).unwrap(), &wrong, 3).unwrap_err().to_string();
             assert!(error.contains("of a matrix of 3 rows"), "{error}");
         }
-        let error = numbers(gpu, theirs.take(256).unwrap(), &[0], 3).unwrap_err().to_string();
+        let error = numbers(gpu, theirs.room(256).unwrap(), &[0], 3).unwrap_err().to_string();
         assert!(error.contains("a buffer of another GPU"), "{error}");
         let mut from: Buffer<bf16> = mine.take(3 * 64).unwrap();
         let mut to: Buffer<bf16> = mine.take(2 * 64).unwrap();
@@ -303,7 +303,7 @@ fn what_does_not_fit_is_refused() {
         let mut dropout = |features, first_within_set, data_rows: &[usize]| {
             let columns = Columns { num_features: features, first_within_set };
             let dropout = FeatureDropout { rate: 0.5, shuffle: Shuffle { seed: 1, epoch: 1 }, columns };
-            let room = mine.take(256).unwrap();
+            let room = mine.room(256).unwrap();
             uploads.send(gpu, room, |package| DeviceFeatureDropout::new(package, dropout, data_rows))
         };
         let error = dropout(3, 3, &[0, 1 << 31]).unwrap_err().to_string();

@@ -271,7 +271,7 @@ fn what_does_not_fit_is_refused() {
 /// Labels and sets in a package that is just large enough.
 fn on_device(gpu: &Gpu, labels: &[f32], offsets: &[usize]) -> Result<DeviceLabels, DeviceError> {
     let bytes = DeviceLabels::bytes(labels.len(), offsets.len() - 1);
-    let room = gpu.arena("labels", bytes)?.take(bytes)?;
+    let room = gpu.arena("labels", bytes)?.room(bytes)?;
     Uploads::default().send(gpu, room, |package| DeviceLabels::new(package, labels, offsets))
 }
 

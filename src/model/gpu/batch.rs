@@ -81,7 +81,7 @@ impl DeviceBatch {
         resident: Option<&Resident>,
     ) -> Result<Self, DeviceError> {
         let extent = Extent::of(batch);
-        let room = arena.take(package_bytes(config, extent, keep, Source::of(batch, resident)))?;
+        let room = arena.room(package_bytes(config, extent, keep, Source::of(batch, resident)))?;
         let (attentions, ordinals, labels, packed) = uploads.send(gpu, room, |package| {
             let attentions = Attentions::new(package, config, &batch.offsets, gpu.limits())?;
             let ordinals = config.ordinal.map(|ordinal| ordinal.n_max);
@@ -99,7 +99,10 @@ impl DeviceBatch {
                         dropout.map(|dropout| DeviceFeatureDropout::new(package, dropout, &batch.rows));
                     Packed::Numbers(numbers, dropout.transpose()?)
                 }
-                None => Packed::Rows(put_features(package, config, batch)?),
+                None => {
+                    let len = extent.documents * sizes::input_width(config);
+                    Packed::Rows(package.put_with(len, set_features(config, batch)?)?)
+                }
             };
             Ok((attentions, ordinals, labels, packed))
         })?;
@@ -178,12 +181,15 @@ pub(super) fn feature_bytes(config: &ModelConfig, documents: usize) -> usize {
     Arena::bytes_for([documents.saturating_mul(sizes::input_width(config) * size_of::<bf16>())])
 }
 
-/// Puts the features of a batch `[N, F]` into `package`, rounded and filled up with zeros.
-pub(super) fn put_features(
-    package: &mut Package<'_>,
+/// What sets rows `[N, F]` to the features of a batch, rounded and filled up with zeros.
+///
+/// # Errors
+///
+/// A batch without all features of its documents.
+pub(super) fn set_features(
     config: &ModelConfig,
     batch: &Batch,
-) -> Result<Buffer<bf16>, DeviceError> {
+) -> Result<impl FnOnce(&mut [bf16]), DeviceError> {
     let (width, stride) = (config.input_size(), sizes::input_width(config));
     let documents = Extent::of(batch).documents;
     if batch.features.len() != documents * width {
@@ -192,7 +198,7 @@ pub(super) fn put_features(
             batch.features.len()
         )));
     }
-    package.put_with(documents * stride, |rows| {
+    Ok(move |rows: &mut [bf16]| {
         rows.par_chunks_exact_mut(stride).zip(batch.features.par_chunks_exact(width)).for_each(
             |(to, from)| {
                 let (values, rest) = to.split_at_mut(width);

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::batch::{feature_bytes, put_features};
+use super::batch::{feature_bytes, set_features};
 use super::sizes;
 use crate::config::ModelConfig;
 use crate::data::batch::{Batch, Batcher, Extent};
@@ -51,8 +51,8 @@ impl Resident {
         for queries in batcher.runs(AT_ONCE) {
             batcher.fill(&mut batch, queries, None);
             let end = done + Extent::of(&batch).documents;
-            let to = rows.part(done * width..end * width)?.bytes();
-            uploads.send(gpu, to, |package| put_features(package, config, &batch))?;
+            let mut to = rows.part(done * width..end * width)?;
+            uploads.fill(gpu, &mut to, set_features(config, &batch)?)?;
             for (place, &row) in (done..).zip(&batch.rows) {
                 places[row] = place as i32;
             }
@@ -75,8 +75,8 @@ impl Resident {
         let documents = Extent::of(batch).documents;
         let bytes = feature_bytes(config, documents);
         let mut arena = gpu.arena(&format!("the features of {documents} documents"), bytes)?;
-        let rows = arena.take(documents * sizes::input_width(config))?;
-        uploads.send(gpu, rows.bytes(), |package| put_features(package, config, batch))?;
+        let mut rows = arena.take(documents * sizes::input_width(config))?;
+        uploads.fill(gpu, &mut rows, set_features(config, batch)?)?;
         Ok(Resident { rows, places: (0..documents as i32).collect(), documents })
     }
 

@@ -5,7 +5,7 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, room, uploaded};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::values::wide;
@@ -137,7 +137,7 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f64>, DeviceError> {
         let EmbedShape { documents, rankings, n_max } = self.shape;
-        let package = taken(gpu, DeviceOrdinals::bytes(documents, rankings, n_max))?;
+        let package = room(gpu, DeviceOrdinals::bytes(documents, rankings, n_max))?;
         let ordinals = Uploads::default()
             .send(gpu, package, |package| DeviceOrdinals::new(package, &self.ordinals, n_max))?;
         let (mut rows, mut tables) = (uploaded(gpu, &self.rows)?, uploaded(gpu, &self.tables)?);

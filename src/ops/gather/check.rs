@@ -5,7 +5,7 @@ use half::bf16;
 use super::{DeviceFeatureDropout, RowNumbers, gather_rows};
 use crate::data::augment::{Columns, FeatureDropout};
 use crate::data::batch::Shuffle;
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, room, taken, uploaded};
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::values::wide;
@@ -95,7 +95,7 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f64>, DeviceError> {
         let (rows, from) = (self.numbers.len(), uploaded(gpu, &self.from)?);
-        let package = taken(gpu, RowNumbers::bytes(rows) + DeviceFeatureDropout::bytes(rows))?;
+        let package = room(gpu, RowNumbers::bytes(rows) + DeviceFeatureDropout::bytes(rows))?;
         let mut uploads = Uploads::default();
         let (numbers, dropout) = uploads.send(gpu, package, |package| {
             let numbers = RowNumbers::new(package, &self.numbers, self.of())?;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, room, taken, uploaded};
 use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::values::wide;
@@ -142,7 +142,7 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let (documents, sets) = (self.labels.len(), self.offsets.len() - 1);
-        let package = taken(gpu, DeviceLabels::bytes(documents, sets))?;
+        let package = room(gpu, DeviceLabels::bytes(documents, sets))?;
         let labels = Uploads::default()
             .send(gpu, package, |package| DeviceLabels::new(package, &self.labels, &self.offsets))?;
         let scores = uploaded(gpu, &self.scores)?;

@@ -33,7 +33,7 @@ struct Batch {
 fn on_device(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Result<DeviceAttention, DeviceError> {
     let (sets, documents) = (offsets.len().saturating_sub(1), offsets.last().copied().unwrap_or(0));
     let bytes = AttentionPlan::bytes_bound(sets, documents, roles);
-    let room = gpu.arena("a plan", bytes)?.take(bytes)?;
+    let room = gpu.arena("a plan", bytes)?.room(bytes)?;
     Uploads::default()
         .send(gpu, room, |package| DeviceAttention::new(package, gpu.limits(), roles, offsets, HEADS))
 }

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{Problem, deviation};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, taken};
+use crate::device::check::{Checked, DRAWS, Deviation, Draw, room};
 use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::attention::{
@@ -149,7 +149,7 @@ impl Problem {
     pub(super) fn on_device(&self, gpu: &Gpu) -> Result<DeviceAttention, DeviceError> {
         let (sets, documents) = (self.offsets.len() - 1, self.offsets[self.offsets.len() - 1]);
         let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles);
-        Uploads::default().send(gpu, taken(gpu, bytes)?, |package| {
+        Uploads::default().send(gpu, room(gpu, bytes)?, |package| {
             DeviceAttention::new(package, gpu.limits(), self.roles, &self.offsets, self.heads)
         })
     }
