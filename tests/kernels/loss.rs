@@ -195,6 +195,17 @@ fn numbers_of_any_size() {
     }
 }
 
+/// As long as sets get; every loss takes it on every card.
+#[test]
+fn the_longest_set() {
+    for loss in Loss::ALL {
+        let problem = Problem::random(loss, &[4096], 7);
+        assert!(problem.plan().unwrap().launch(loss, &Limits::SM_89).is_ok());
+        let (found, _) = emulated(&problem);
+        assert!(found.iter().all(|found| found.is_allowed()), "{loss:?}: {found:?}");
+    }
+}
+
 /// Of scores that are all equal, and of some that are infinite.
 #[test]
 fn scores_of_a_kind() {

@@ -12,7 +12,7 @@ use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;
 
-use super::{KERNELS, ROLES};
+use super::{KERNELS, LONGEST, ROLES};
 use crate::family::{self, given, poisoned};
 
 /// What the kernel for the gradient of q is to do.
@@ -92,8 +92,7 @@ fn wide(launch: &Launch, name: &str) -> Vec<f64> {
 
 /// Runs both kernels on the emulator, holds the results against the rule, and gives the launches.
 fn check(problem: BackwardProblem, config: &Config) -> [Launch; 2] {
-    let (queries, keys) = (Queries(problem.clone()), Keys(problem));
-    [&queries as &dyn family::Problem, &keys].map(|problem| {
+    let hold = |problem: &dyn family::Problem| {
         let mut launch = problem.launch(&Limits::SM_90);
         emulate::run(&Kernels::repository(), &mut launch, config)
             .unwrap_or_else(|report| panic!("{config:?}: {report}"));
@@ -101,7 +100,11 @@ fn check(problem: BackwardProblem, config: &Config) -> [Launch; 2] {
             assert!(deviation.is_allowed(), "{}, {config:?}: {result}: {deviation:?}", launch.kernel);
         }
         launch
-    })
+    };
+    let queries = Queries(problem);
+    let of_queries = hold(&queries);
+    // With what its results are held against, which is known by now.
+    [of_queries, hold(&Keys(queries.0))]
 }
 
 fn problem(roles: Roles, sizes: &[usize], heads: Heads, dropout: bool) -> Problem {
@@ -126,6 +129,15 @@ fn large_sets() {
         let forward = problem(Roles::Documents, &[300, 360], Heads { count: 1, width }, dropout);
         let config = Config::default().schedule(Schedule::Pct).copies(Copies::AtRandom);
         check(BackwardProblem::new(forward, false, 3), &config.seed(2).workers(2));
+    }
+}
+
+/// As long as sets get: more tiles of queries and of keys than anywhere else.
+#[test]
+fn the_longest_set() {
+    for roles in LONGEST {
+        let forward = problem(roles, &[4096], Heads { count: 1, width: 32 }, false);
+        check(BackwardProblem::new(forward, false, 3), &Config::default().workers(2));
     }
 }
 

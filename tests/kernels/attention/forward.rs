@@ -14,7 +14,7 @@ use setrank_emulator::kernels::{Kernels, Sources};
 use setrank_emulator::launch::Launch;
 use setrank_emulator::sanitize::{Finding, Program, Sanitizer};
 
-use super::{KERNELS, ROLES};
+use super::{KERNELS, LONGEST, ROLES};
 use crate::family::{self, Problem as _, given, poisoned};
 
 impl family::Problem for Problem {
@@ -95,6 +95,15 @@ fn large_sets() {
         check(&problem, &Config::default().workers(2));
         let random = Config::default().schedule(Schedule::Pct).copies(Copies::AtRandom);
         check(&problem, &random.seed(2).workers(2));
+    }
+}
+
+/// As long as sets get: more tiles of keys than anywhere else.
+#[test]
+fn the_longest_set() {
+    for roles in LONGEST {
+        let problem = Problem::random(roles, &[4096], Heads { count: 1, width: 32 }, 8);
+        check(&problem, &Config::default().workers(2));
     }
 }
 

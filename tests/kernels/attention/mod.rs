@@ -31,6 +31,9 @@ fn problem(width: usize, dropout: bool, roles: Roles) -> Problem {
 /// Every role; each has sets of several tiles of queries, or of keys, or of both.
 const ROLES: [Roles; 3] = [Roles::Documents, Roles::Induce { points: 20 }, Roles::Attend { points: 100 }];
 
+/// Every role, with as many points as there may be.
+const LONGEST: [Roles; 3] = [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }];
+
 /// Head widths, and whether there is dropout: each a kernel of forward, and two of backward.
 const KERNELS: [(usize, bool); 4] = [(32, false), (32, true), (64, false), (64, true)];
 
