@@ -86,10 +86,25 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig> {
             ),
         ));
     }
-    let config: ModelConfig =
-        serde_json::from_value(value).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    let config = ModelConfig::deserialize(&value).map_err(|error| {
+        let place = wrong_key(&value).map(|key| format!("key `{key}`: ")).unwrap_or_default();
+        Error::damaged(&path, format!("{place}{error}"))
+    })?;
     config.validate().map_err(|e| Error::damaged(&path, e.to_string()))?;
     Ok(config)
+}
+
+/// The first key of a configuration that is not understood, by its path. Every key may be absent, so that each can be read
+/// alone.
+fn wrong_key(config: &serde_json::Value) -> Option<String> {
+    let alone = |key: &str, value| serde_json::Value::Object([(key.to_owned(), value)].into_iter().collect());
+    let is_wrong = |config: &serde_json::Value| ModelConfig::deserialize(config).is_err();
+    let (key, value) =
+        config.as_object()?.iter().find(|(key, value)| is_wrong(&alone(key, (*value).clone())))?;
+    let inner = value.as_object().and_then(|inner| {
+        inner.iter().find(|(name, value)| is_wrong(&alone(key, alone(name, (*value).clone()))))
+    });
+    Some(inner.map_or_else(|| key.clone(), |(name, _)| format!("{key}.{name}")))
 }
 
 /// What this program adds to a safetensors file, as its metadata entry [`METADATA`]; other writers have none.

@@ -247,6 +247,20 @@ fn damaged_checkpoints_are_refused() {
             &["about 8000000000", "parameters"],
         ),
         ("{", "[", &["config.json"]),
+        ("\"num_heads\": 2", "\"num_heads\": \"2\"", &["config.json: key `num_heads`: invalid type: string"]),
+        (
+            "\"num_heads\": 2",
+            "\"num_heads\": -2",
+            &["config.json: key `num_heads`: invalid value: integer `-2`"],
+        ),
+        ("\"encoder\"", "\"coder\"", &["config.json: key `coder`: unknown field"]),
+        ("\"scale\": [", "\"scale\": [null,", &["config.json: key `normalize.scale`: invalid type: null"]),
+        (
+            "\"ordinal\": null",
+            "\"ordinal\": {\"n\": 3}",
+            &["config.json: key `ordinal.n`: unknown field `n`"],
+        ),
+        ("\"num_features\": 5,", "", &["config.json: num_features is 0"]),
     ] {
         assert!(config.contains(from), "{from}");
         folder.file("model/config.json", config.replacen(from, to, 1));
