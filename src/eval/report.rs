@@ -71,9 +71,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// `value` with four decimals, right-aligned; a dash where there is none.
+/// `value` with four decimals, right-aligned; a dash where there is none. What rounds to 0 has no sign.
 pub fn figure(value: f64, width: usize) -> String {
-    if value.is_nan() { format!("{:>width$}", "-") } else { format!("{value:>width$.4}") }
+    let digits = if value.is_nan() { "-".to_owned() } else { format!("{value:.4}") };
+    let digits = if digits == "-0.0000" { &digits[1..] } else { &digits };
+    format!("{digits:>width$}")
 }
 
 /// The conventions that bear on `metric`, in a few words.
@@ -131,6 +133,20 @@ mod tests {
     use super::*;
     use crate::data::{DatasetBuilder, Document};
     use crate::eval::evaluate;
+
+    #[test]
+    fn figures_are_rounded() {
+        for (value, digits) in [
+            (0.12346, " 0.1235"),
+            (-0.12346, "-0.1235"),
+            (-0.00004, " 0.0000"),
+            (-0.0, " 0.0000"),
+            (-0.00006, "-0.0001"),
+            (f64::NAN, "      -"),
+        ] {
+            assert_eq!(figure(value, 7), digits);
+        }
+    }
 
     #[test]
     fn json_table_and_file() {

@@ -7,6 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Importance;
 use crate::eval::Summary;
+use crate::eval::report::figure;
 use crate::files::write_atomically;
 use crate::{Error, Result};
 
@@ -67,7 +68,7 @@ fn draw(
         let whisker = vec![(x(mean - error), middle), (x(mean + error), middle)];
         root.draw(&PathElement::new(whisker, TEXT.stroke_width(1)))?;
         root.draw(&Text::new(name.clone(), (NAMES - 10, middle), style(13, HPos::Right)))?;
-        root.draw(&Text::new(format!("{mean:.4}"), (WIDTH - 10, middle), style(13, HPos::Right)))?;
+        root.draw(&Text::new(figure(mean, 0), (WIDTH - 10, middle), style(13, HPos::Right)))?;
     }
     let axis = vec![(x(0.0), MARGIN - 4), (x(0.0), height - MARGIN + 4)];
     root.draw(&PathElement::new(axis, TEXT.stroke_width(1)))?;
