@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{Problem, Set, deviation, normal, row_of};
+use super::{Problem, Set, deviation, normal, row_of, singles};
 use crate::device::check::{Checked, DRAWS, Deviation, Draw};
 use crate::device::rounding::{nearest_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
@@ -97,7 +97,7 @@ impl BackwardProblem {
     }
 
     /// D values of `[Nq, H·D]`.
-    fn of_head<'a>(&self, values: &'a [bf16], head: usize, row: usize) -> &'a [bf16] {
+    fn of_head<'a>(&self, values: &'a [f32], head: usize, row: usize) -> &'a [f32] {
         let Heads { count, width } = self.forward.heads;
         &values[(row * count + head) * width..][..width]
     }
@@ -136,11 +136,12 @@ impl BackwardProblem {
         }
         let Heads { count, width } = self.forward.heads;
         let rows = self.rows();
+        let [query_rows, ..] = self.forward.rows();
         for set in self.forward.sets() {
             for (query, output) in set.queries.clone().zip(set.outputs.clone()) {
                 for head in 0..count {
                     let to = &mut gradients.d_q[(head * rows + output) * width..][..width];
-                    mask(to, self.forward.query(head, query));
+                    mask(to, row_of(&self.forward.q, self.forward.heads, query_rows, head, query));
                 }
             }
         }
@@ -158,17 +159,15 @@ impl BackwardProblem {
             d_kv: vec![0.0; self.forward.kv.len()],
             delta: vec![0.0; count * rows],
         };
+        let inputs = self.forward.singles();
+        let (heads, d_heads) = (singles(&self.heads), singles(&self.d_heads));
         let dimensions = draw.order(width);
-        let dot = |a: &[bf16], b: &[bf16]| -> f32 {
-            dimensions.iter().map(|&d| a[d].to_f32() * b[d].to_f32()).sum()
-        };
+        let dot = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().map(|&d| a[d] * b[d]).sum() };
         // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
-        let backwards = |a: &[bf16], b: &[bf16]| -> f32 {
-            dimensions.iter().rev().map(|&d| a[d].to_f32() * b[d].to_f32()).sum()
-        };
-        let add = |to: &mut [f32], weight: f32, values: &[bf16]| {
+        let backwards = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().rev().map(|&d| a[d] * b[d]).sum() };
+        let add = |to: &mut [f32], weight: f32, values: &[f32]| {
             let weight = bf16::from_f32(weight).to_f32();
-            to.iter_mut().zip(values).for_each(|(to, value)| *to += weight * value.to_f32());
+            to.iter_mut().zip(values).for_each(|(to, value)| *to += weight * value);
         };
         let store = |to: &mut [f64], from: &[f32], factor: f32| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(from * factor).to_f64());
@@ -180,16 +179,16 @@ impl BackwardProblem {
                     (vec![0.0; set.keys.len() * width], vec![0.0; set.keys.len() * width]);
                 for number in draw.order(set.queries.len()) {
                     let (query, output) = (set.queries.start + number, set.outputs.start + number);
-                    let q = self.forward.query(head, query);
-                    let d_out = self.of_head(&self.d_heads, head, output);
-                    let delta = backwards(self.of_head(&self.heads, head, output), d_out);
+                    let q = inputs.query(head, query);
+                    let d_out = self.of_head(&d_heads, head, output);
+                    let delta = backwards(self.of_head(&heads, head, output), d_out);
                     gradients.delta[head * rows + output] = f64::from(delta);
                     let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
                     let kept = self.forward.kept(&set, head, number);
                     let mut d_q = vec![0.0; width];
                     for key in draw.order(set.keys.len()) {
-                        let k = self.forward.key(head, set.keys.start + key);
-                        let v = self.forward.value(head, set.keys.start + key);
+                        let k = inputs.key(head, set.keys.start + key);
+                        let v = inputs.value(head, set.keys.start + key);
                         let power = dot(q, k) * self.forward.scale_log2e() - log2_sum;
                         let weight = draw.approximate.exp2(power);
                         let d_score = weight * (dot(d_out, v) * (kept[key] * keep) - delta);

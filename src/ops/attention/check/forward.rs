@@ -48,16 +48,15 @@ impl Problem {
         let [.., rows] = self.rows();
         let mut answer =
             Answer { heads: vec![0.0; rows * count * width], log_sum_exp: vec![0.0; count * rows] };
-        let dimensions = draw.order(width);
+        let (inputs, dimensions) = (self.singles(), draw.order(width));
         for set in self.sets() {
             let keys = draw.order(set.keys.len());
             for head in 0..count {
                 for (number, (query, output)) in set.queries.clone().zip(set.outputs.clone()).enumerate() {
-                    let q = self.query(head, query);
+                    let q = inputs.query(head, query);
                     let score = |key: &usize| {
-                        let k = self.key(head, set.keys.start + key);
-                        let products = dimensions.iter().map(|&d| q[d].to_f32() * k[d].to_f32());
-                        products.sum::<f32>()
+                        let k = inputs.key(head, set.keys.start + key);
+                        dimensions.iter().map(|&d| q[d] * k[d]).sum::<f32>()
                     };
                     let scores: Vec<f32> = keys.iter().map(score).collect();
                     // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
@@ -74,8 +73,8 @@ impl Problem {
                     let mut result = vec![0.0f32; width];
                     for (&key, &weight) in keys.iter().zip(&weights) {
                         let weight = bf16::from_f32(weight * kept[key]).to_f32();
-                        let value = self.value(head, set.keys.start + key);
-                        result.iter_mut().zip(value).for_each(|(to, value)| *to += weight * value.to_f32());
+                        let value = inputs.value(head, set.keys.start + key);
+                        result.iter_mut().zip(value).for_each(|(to, value)| *to += weight * value);
                     }
                     let to = &mut answer.heads[(output * count + head) * width..][..width];
                     for (to, value) in to.iter_mut().zip(result) {

@@ -162,17 +162,8 @@ impl Problem {
         [self.q.len() / self.heads.hidden(), keys, outputs]
     }
 
-    fn query(&self, head: usize, row: usize) -> &[bf16] {
-        row_of(&self.q, self.heads, self.q.len() / self.heads.hidden(), head, row)
-    }
-
-    fn key(&self, head: usize, row: usize) -> &[bf16] {
-        row_of(&self.kv, self.heads, self.kv.len() / 2 / self.heads.hidden(), head, row)
-    }
-
-    fn value(&self, head: usize, row: usize) -> &[bf16] {
-        let half = self.kv.len() / 2;
-        row_of(&self.kv[half..], self.heads, half / self.heads.hidden(), head, row)
+    fn singles(&self) -> Singles {
+        Singles { heads: self.heads, q: singles(&self.q), kv: singles(&self.kv) }
     }
 
     /// What the weights of a query are multiplied by, but for 1/(1 − rate): 1, or 0 where they are dropped.
@@ -236,6 +227,33 @@ impl Problem {
         }
         worst
     }
+}
+
+/// Queries, keys and values in f32, widened once for all plain products of them.
+struct Singles {
+    heads: Heads,
+    q: Vec<f32>,
+    kv: Vec<f32>,
+}
+
+impl Singles {
+    fn query(&self, head: usize, row: usize) -> &[f32] {
+        row_of(&self.q, self.heads, self.q.len() / self.heads.hidden(), head, row)
+    }
+
+    fn key(&self, head: usize, row: usize) -> &[f32] {
+        row_of(&self.kv, self.heads, self.kv.len() / 2 / self.heads.hidden(), head, row)
+    }
+
+    fn value(&self, head: usize, row: usize) -> &[f32] {
+        let half = self.kv.len() / 2;
+        row_of(&self.kv[half..], self.heads, half / self.heads.hidden(), head, row)
+    }
+}
+
+/// Values in f32.
+fn singles(values: &[bf16]) -> Vec<f32> {
+    values.iter().map(|value| value.to_f32()).collect()
 }
 
 fn normal(rng: &mut Rng, len: usize) -> Vec<bf16> {
