@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import shutil
 
@@ -84,10 +85,12 @@ def of_csv(out: str) -> dict[str, float]:
 
 
 def number(text: str | None) -> float | None:
+    """A number of the tool's; what it did not count is "nan", which JSON has no word for."""
     try:
-        return float((text or "").replace(",", ""))
+        value = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def total(what: str, measured: dict[str, float]) -> float | None:
