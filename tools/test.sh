@@ -22,7 +22,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --profile test --workspace --no-de
 
 say "Tools"
 python3 tools/quality/test_quality.py
-python3 tools/gpu/stage/test_stage.py
+python3 -m unittest discover -s tools/gpu/stage
 if command -v shellcheck > /dev/null; then
     shellcheck tools/*.sh tools/gpu/*.sh .ci/run
 fi

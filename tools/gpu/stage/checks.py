@@ -45,7 +45,8 @@ def check(stage: Stage, name: str) -> dict:
     report = report_of(finished)
     if report is None:
         # neither passed nor failed: it was killed, or died
-        return stage.tell(name, "error", finished.seconds, finished.says(), hung=finished.hung, faulted=not finished.hung)
+        return stage.tell(name, "error", finished.seconds, finished.says(), hung=finished.hung, faulted=finished.code is not None)
+    keep_outputs(stage, name, report)
     message = report.pop("message", "") or summary(report)
     more = {key: report[key] for key in ("told", "mismatches") if key in report}
     faulted = report["status"] == "error" and "CUDA_ERROR" in message
@@ -62,6 +63,15 @@ def report_of(finished: Finished) -> dict | None:
     except ValueError:
         return None
     return report if isinstance(report, dict) and "status" in report else None
+
+
+def keep_outputs(stage: Stage, name: str, report: dict) -> None:
+    """Takes whole outputs out of a check's report: they have a file of their own."""
+    for mismatch in report.get("mismatches", []):
+        both = mismatch.pop("outputs", None)
+        if both:
+            with stage.lock:
+                stage.outputs.append({"name": name, "what": mismatch["what"], **both})
 
 
 def summary(report: dict) -> str:

@@ -1,12 +1,13 @@
 """Checks the GPU at hand, in parts that are bounded in time and independent of each other.
 
-Writes a JSON report, a table, logs, and the outputs of what was wrong into a folder. The exit code is 0 where nothing
-failed, 1 otherwise.
+Writes a JSON report, a table, logs, and the outputs of what was wrong into a folder, anew after every part. The exit
+code is 0 where nothing failed, 1 where something did, 2 where nothing could be run; else the run was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -17,12 +18,14 @@ import counters
 import machine
 import peaks
 import peers
-import report
+import process
 import sanitizer
 import suite
 import throughput
 import training
 from part import Part, Stage, run_parts
+from programs import NoPrograms, unpack
+from report import COMPLETE, CUT_OFF, Report, table
 
 TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5, 150, checks.run)]
 FULL = [
@@ -37,6 +40,8 @@ FULL = [
     Part("peers", 20, 360, peers.run),
 ]
 STAGES = {"triage": (150.0, TRIAGE), "full": (360.0, FULL)}
+# of a stage's seconds for the last programs to be killed, which may resist, and for the report
+MARGIN = 2 * process.GRACE + 4
 
 
 def main() -> int:
@@ -49,16 +54,51 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="what the stage may take")
     args = parser.parse_args()
     limit, parts = STAGES[args.stage]
+    seconds = limit if args.seconds is None else args.seconds
+    if not seconds > MARGIN:
+        parser.error(f"--seconds: more than the {MARGIN:.0f} that it may take to end")
+    end_on_signals()
     started = time.monotonic()
+    report = Report(args.stage, args.out)
+    try:
+        report.begin()
+    except OSError as error:
+        return fail(f"--out {args.out} cannot be written to: {error.strerror}")
     folder = Path(__file__).resolve().parent.parent
-    with tempfile.TemporaryDirectory() as work:
-        stage = Stage(folder, Path(work), args.small, started + (args.seconds or limit))
-        run_parts(stage, parts)
-        found = report.write(stage, args.stage, args.out, time.monotonic() - started)
+    with tempfile.TemporaryDirectory(prefix="setrank-gpu-check-") as name:
+        work = Path(name)
+        (work / "programs").mkdir()
+        try:
+            programs = unpack(folder, work / "programs")
+        except NoPrograms as error:
+            return fail(str(error))
+        stage = Stage(folder, programs, work, args.small, started + seconds - MARGIN)
+        stage.save = lambda: report.save(stage, time.monotonic() - started, CUT_OFF)
+        try:
+            run_parts(stage, parts)
+        except process.Interrupted:
+            pass
+        ended = f"interrupted by {process.stopped[0]}" if process.stopped else COMPLETE
+        found = report.save(stage, time.monotonic() - started, ended)
     print()
-    print(report.table(found), end="")
+    print(table(found), end="")
     print(f"written to {args.out.resolve()}")
+    if process.stopped:
+        # as a shell says it
+        return 128 + signal.Signals[process.stopped[0]].value
     return 1 if found["counts"]["failed"] or found["counts"]["error"] else 0
+
+
+def end_on_signals() -> None:
+    """What asks us to end ends the programs, wherever we wait for them; signals that are ignored stay so."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: process.stopped.append(signal.Signals(number).name))
+
+
+def fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from process import Finished, run
+from texts import clip, first_line
 
 STATUSES = ("passed", "failed", "error", "skipped")
 OUT_OF_TIME = "its time is used up"
 # seconds with which no program is begun
 LEAST = 1.0
+# seconds after which a long part's results are saved
+SAVED_EVERY = 5.0
 
 
 class OutOfTime(Exception):
@@ -25,14 +28,18 @@ class OutOfTime(Exception):
 class Stage:
     """What all parts share."""
 
-    folder: Path  # with the programs
+    folder: Path  # as it was packed
+    programs: Path
     work: Path  # for files that nobody keeps
     small: bool
     ends: float  # by time.monotonic(), as is the next
     part_ends: float = float("inf")
     rows: list[dict] = field(default_factory=list)
+    outputs: list[dict] = field(default_factory=list)  # of checks: too long for a row
     logs: list[str] = field(default_factory=list)
     facts: dict = field(default_factory=dict)
+    save: Callable[[], None] = lambda: None
+    saved: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def left(self) -> float:
@@ -40,18 +47,27 @@ class Stage:
         return min(self.ends, self.part_ends) - time.monotonic()
 
     def program(self, name: str) -> str:
-        return str(self.folder / name)
+        return str(self.programs / name)
 
-    def run(self, command: list[str], seconds: float, environment: dict[str, str] | None = None) -> Finished:
+    def run(
+        self,
+        command: list[str],
+        seconds: float,
+        environment: dict[str, str] | None = None,
+        each_line: Callable[[str], None] | None = None,
+    ) -> Finished:
         """Runs a program for at most `seconds`, or what is left; its output goes to the log."""
         if self.left() < LEAST:
             raise OutOfTime
-        finished = run(command, min(seconds, self.left()), environment)
-        ended = f"code {finished.code}" if finished.code is not None else finished.reason
-        text = f"$ {' '.join(command)}\n{finished.out}{finished.err}[{ended}, {finished.seconds:.1f} s]\n"
-        with self.lock:
-            self.logs.append(text)
+        finished = run(command, min(seconds, self.left()), environment, each_line)
+        self.log(finished)
         return finished
+
+    def log(self, finished: Finished) -> None:
+        ended = f"code {finished.code}" if finished.code is not None else finished.reason
+        said = clip(finished.out + finished.err)
+        with self.lock:
+            self.logs.append(f"$ {' '.join(finished.command)}\n{said}[{ended}, {finished.seconds:.1f} s]\n")
 
     def tell(self, name: str, status: str, seconds: float, message: str = "", **more: object) -> dict:
         """Takes note of a result and prints it."""
@@ -60,7 +76,14 @@ class Stage:
         with self.lock:
             self.rows.append(row)
             print(f"{status:8} {name:32} {seconds:6.1f} s  {first_line(message)}", flush=True)
+            if time.monotonic() - self.saved >= SAVED_EVERY:
+                self.save_now()
         return row
+
+    def save_now(self) -> None:
+        """Saves what there is; by whoever has the lock."""
+        self.save()
+        self.saved = time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -77,24 +100,25 @@ class Part:
 def run_parts(stage: Stage, parts: list[Part]) -> None:
     """Runs parts one after the other, whatever becomes of each."""
     for part in parts:
-        started = time.monotonic()
-        stage.part_ends = started + part.most
-        if part.needs_gpu and not stage.facts.get("device"):
-            stage.tell(part.name, "skipped", 0.0, "there is no GPU that can be used: see `machine`")
-            continue
-        if stage.left() < part.needs:
-            stage.tell(part.name, "skipped", 0.0, OUT_OF_TIME)
-            continue
-        try:
-            part.run(stage)
-        except OutOfTime:
-            stage.tell(part.name, "skipped", time.monotonic() - started, OUT_OF_TIME)
-        except Exception as error:  # one part is not to hide the others
-            with stage.lock:
-                stage.logs.append(traceback.format_exc())
-            stage.tell(part.name, "error", time.monotonic() - started, f"{type(error).__name__}: {error}")
+        run_part(stage, part)
+        with stage.lock:
+            stage.save_now()
 
 
-def first_line(message: str) -> str:
-    line = message.strip().splitlines()[0] if message.strip() else ""
-    return line if len(line) <= 150 else line[:149] + "…"
+def run_part(stage: Stage, part: Part) -> None:
+    started = time.monotonic()
+    stage.part_ends = started + part.most
+    if part.needs_gpu and not stage.facts.get("device"):
+        stage.tell(part.name, "skipped", 0.0, "there is no GPU that can be used: see `machine`")
+        return
+    if stage.left() < part.needs:
+        stage.tell(part.name, "skipped", 0.0, OUT_OF_TIME)
+        return
+    try:
+        part.run(stage)
+    except OutOfTime:
+        stage.tell(part.name, "skipped", time.monotonic() - started, OUT_OF_TIME)
+    except Exception as error:  # one part is not to hide the others
+        with stage.lock:
+            stage.logs.append(traceback.format_exc())
+        stage.tell(part.name, "error", time.monotonic() - started, f"{type(error).__name__}: {error}")

@@ -1,61 +1,88 @@
-"""The report: one JSON, a table, the outputs of what was wrong, the logs."""
+"""The report: one JSON, a table, the outputs of what was wrong, the logs.
+
+It is written again and again while a stage runs, so that a run that is cut off leaves what it found.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from part import Stage, first_line
+import texts
+from part import STATUSES, Stage
 from speeds import tables
+from texts import cut, first_line
 
-# of each file of text, as much is kept
-LIMIT = 8 << 20
+COMPLETE = "complete"
+CUT_OFF = "cut off"
 
 
-def write(stage: Stage, name: str, folder: Path, seconds: float) -> dict:
-    """Writes the files of a stage into a folder and gives the report."""
-    outputs = take_outputs(stage.rows)
-    counts = {status: count(stage.rows, status) for status in ("passed", "failed", "error", "skipped")}
-    version = stage.folder / "VERSION"
-    report = {
-        "stage": name,
-        "version": version.read_text().strip() if version.exists() else "not packed",
-        "small": stage.small,
-        "seconds": round(seconds, 1),
-        "counts": counts,
-        "machine": stage.facts,
-        "results": stage.rows,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    (folder / f"{name}.txt").write_text(table(report))
-    (folder / f"{name}-log.txt").write_text(cut("\n".join(stage.logs)))
-    if outputs:
-        lines = "".join(json.dumps(output) + "\n" for output in outputs)
-        (folder / f"{name}-outputs.jsonl").write_text(cut(lines))
-    return report
+@dataclass(frozen=True)
+class Report:
+    """Where a stage's report goes."""
+
+    name: str
+    folder: Path
+
+    def begin(self) -> None:
+        """Makes the folder, or fails where it cannot be written to; an earlier run's outputs are none of this one's."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{self.name}-outputs.jsonl").unlink(missing_ok=True)
+        self.file("-log.txt", "")
+
+    def save(self, stage: Stage, seconds: float, ended: str) -> dict:
+        """Writes the files of a stage, or says that it cannot, and gives the report."""
+        report = self.of(stage, seconds, ended)
+        try:
+            self.write(stage, report)
+        except OSError as error:  # what is still to be found can be printed
+            print(f"error: {self.folder} cannot be written to: {error.strerror}", file=sys.stderr, flush=True)
+        return report
+
+    def of(self, stage: Stage, seconds: float, ended: str) -> dict:
+        version = stage.folder / "VERSION"
+        return {
+            "stage": self.name,
+            "version": version.read_text().strip() if version.exists() else "not packed",
+            "ended": ended,
+            "small": stage.small,
+            "seconds": round(seconds, 1),
+            "counts": {status: count(stage.rows, status) for status in STATUSES},
+            "machine": stage.facts,
+            "results": stage.rows,
+        }
+
+    def write(self, stage: Stage, report: dict) -> None:
+        self.file(".json", json.dumps(report, indent=1) + "\n")
+        self.file(".txt", table(report))
+        self.file("-log.txt", cut("\n".join(stage.logs)))
+        if stage.outputs:
+            self.file("-outputs.jsonl", lines_of(stage.outputs))
+
+    def file(self, ending: str, text: str) -> None:
+        """Writes a file whole or not at all."""
+        partial = self.folder / ".partial"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, self.folder / f"{self.name}{ending}")
 
 
 def count(rows: list[dict], status: str) -> int:
     return sum(row["status"] == status for row in rows)
 
 
-def take_outputs(rows: list[dict]) -> list[dict]:
-    """Takes whole outputs out of the rows: they are too long for a report."""
-    outputs = []
-    for row in rows:
-        for mismatch in row.get("mismatches", []):
-            both = mismatch.pop("outputs", None)
-            if both:
-                outputs.append({"name": row["name"], "what": mismatch["what"], **both})
-    return outputs
-
-
-def cut(text: str) -> str:
-    """No more than the limit, by whole lines; what is left out is said."""
-    if len(text) <= LIMIT:
-        return text
-    return text[: text.rfind("\n", 0, LIMIT) + 1] + f"[{len(text) - LIMIT} more characters]\n"
+def lines_of(outputs: list[dict]) -> str:
+    """A line of JSON each; for one that does not fit a line that says so."""
+    lines, room = [], texts.FILE
+    for output in outputs:
+        line = json.dumps(output)
+        if len(line) > room:
+            line = json.dumps({"name": output["name"], "what": output["what"], "left_out_characters": len(line)})
+        lines.append(line + "\n")
+        room -= len(line)
+    return "".join(lines)
 
 
 def table(report: dict) -> str:
@@ -65,7 +92,7 @@ def table(report: dict) -> str:
     smi = machine.get("nvidia_smi")
     driver = smi.get("driver_version") if isinstance(smi, dict) else None
     lines = [
-        f"setrank GPU check, stage {report['stage']}, {report['version']}, {report['seconds']} s",
+        f"setrank GPU check, stage {report['stage']}, {report['version']}, {report['seconds']} s, {report['ended']}",
         f"card: {device['name'] if device else 'none'}; driver: {driver or 'unknown'}; torch: {torch(machine)}",
         "",
         f"{'status':8} {'what':32} {'seconds':>7}  result",

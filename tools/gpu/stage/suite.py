@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from checks import AT_A_TIME
 from part import LEAST, OUT_OF_TIME, Stage
+from process import panic
 
 # the tests that take the machine's own driver if asked to: `on_gpu` in tests/kernels/device.rs
 TESTS = ["host::arenas_are", "host::parts_are", "host::pinned_memory", "model::"]
@@ -37,15 +38,8 @@ def test(stage: Stage, name: str) -> None:
         return
     finished = stage.run([stage.program("kernels"), "--exact", name], SECONDS, DRIVER)
     ran = "1 passed" in finished.out
-    told = "" if finished.ok else failure(finished.out) or finished.says()
+    told = "" if finished.ok else panic(finished.out) or finished.says()
     stage.tell(name, "passed" if finished.ok and ran else "failed", finished.seconds, told)
-
-
-def failure(out: str) -> str:
-    """The message of a test that failed, from what its program prints."""
-    lines = out.splitlines()
-    at = next((number for number, line in enumerate(lines) if "panicked at" in line), None)
-    return "" if at is None else "\n".join(lines[at + 1 : at + 20])
 
 
 def kernels(stage: Stage) -> None:

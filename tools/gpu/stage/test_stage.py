@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
 import checks
-import machine
+import counters
 import main
 import process
-import report
 import speeds
+import throughput
 from part import Part, Stage, run_parts
+from report import COMPLETE, Report
 
 PRETENDS = """#!/usr/bin/env python3
 import json, os, sys, time
@@ -117,15 +117,19 @@ class Stages(unittest.TestCase):
         self.folder = Path(self.temporary.name)
         for name in ("setrank-gpu-check", "setrank-gpu-check-bounded"):
             program(self.folder, name, PRETENDS)
+        self.environment = dict(os.environ)
         self.path = os.environ["PATH"]
         self.seconds = checks.SECONDS
 
     def tearDown(self) -> None:
-        os.environ["PATH"], checks.SECONDS = self.path, self.seconds
+        os.environ.clear()
+        os.environ.update(self.environment)
+        checks.SECONDS = self.seconds
+        process.stopped.clear()
         self.temporary.cleanup()
 
     def stage(self, seconds: float = 60) -> Stage:
-        return Stage(self.folder, self.folder, True, time.monotonic() + seconds)
+        return Stage(self.folder, self.folder, self.folder, True, time.monotonic() + seconds)
 
     def test_each_failure_is_told_as_what_it_is(self) -> None:
         program(self.folder, "compute-sanitizer", SANITIZER)
@@ -143,7 +147,8 @@ class Stages(unittest.TestCase):
         self.assertIn("block 3, warp 1", rows["bounded waits of hangs"]["message"])
         self.assertIn("Invalid __global__ write", rows["memcheck of faults"]["message"])
         out = self.folder / "out"
-        found = report.write(stage, "triage", out, 1.0)
+        Report("triage", out).begin()
+        found = Report("triage", out).save(stage, 1.0, COMPLETE)
         self.assertEqual(found["counts"]["failed"], 1)
         names = sorted(file.name for file in out.iterdir())
         self.assertEqual(names, ["triage-log.txt", "triage-outputs.jsonl", "triage.json", "triage.txt"])
@@ -184,7 +189,8 @@ class Stages(unittest.TestCase):
         self.assertEqual((counted["products"], counted["exponentials"]), ([3.0, None], [None, None]))
         self.assertEqual(told["torch train msab istella eager"][0], "passed")
         out = self.folder / "out"
-        report.write(stage, "full", out, 1.0)
+        Report("full", out).begin()
+        Report("full", out).save(stage, 1.0, COMPLETE)
         written = (out / "full.txt").read_text().splitlines()
         self.assertIn("train msab 40               80   2,000,000  25.0 %  25.0 %      500    2,000      4.0", written)
         self.assertIn("train msab istella          80" + 58 * " " + "1,000,000         eager-1", written)
@@ -225,21 +231,20 @@ class Stages(unittest.TestCase):
         self.assertEqual([row["status"] for row in stage.rows], ["error", "skipped"])
         self.assertIn("there is no NVIDIA driver", stage.rows[0]["message"])
 
-    def test_programs_end_in_time(self) -> None:
-        started = time.monotonic()
-        ignores = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(60)"
-        grace, process.GRACE = process.GRACE, 0.5
-        finished = process.run([sys.executable, "-c", ignores], 1)
-        process.GRACE = grace
-        self.assertTrue(finished.hung and finished.out == "up\n", finished)
-        self.assertLess(time.monotonic() - started, 10)
-        self.assertIn("does not start", process.run(["/no/such/program"], 1).says())
+    def test_what_time_may_run_out_for_comes_last(self) -> None:
+        stage = self.stage()
+        stage.small = False
+        cells: list[tuple] = []
+        kept, throughput.cell = throughput.cell, lambda stage, *of: cells.append(of) or of[:2] != ("train", "imsab")
+        throughput.run(stage)
+        throughput.cell = kept
+        small, large = throughput.BATCH_DOCS
+        self.assertEqual([of[3] for of in cells], [small] * 12 + [large] * 9)
+        self.assertEqual({of[2] for of in cells[:3]}, set(throughput.SIZES))
+        self.assertNotIn(("train", "imsab"), [of[:2] for of in cells[12:]])
 
-    def test_long_texts_are_cut_at_lines(self) -> None:
-        limit, report.LIMIT = report.LIMIT, 10
-        text = report.cut("one\ntwo\nthree\n")
-        report.LIMIT = limit
-        self.assertEqual(text, "one\ntwo\n[4 more characters]\n")
+    def test_what_was_not_counted_is_no_number(self) -> None:
+        self.assertEqual([counters.number(text) for text in ("1,500", "nan", "inf", "", None)], [1500.0] + [None] * 4)
 
 
 if __name__ == "__main__":
