@@ -1,4 +1,4 @@
-"""The checks of kernels, one a process and four at a time, and what is done when one fails."""
+"""The checks of kernels, one a process and several at a time, and what is done when one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from part import LEAST, OUT_OF_TIME, Stage
 from process import Finished
 
-AT_A_TIME = 4
 SECONDS = 30.0
 # each launch is waited for: a fault is told of the launch that made it
 BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -25,12 +24,17 @@ def run(stage: Stage) -> None:
         stage.tell("checks", "error", listed.seconds, f"the list of checks: {listed.says()}")
         return
     names = listed.out.split()
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    with ThreadPoolExecutor(at_a_time(stage)) as pool:
         rows = list(pool.map(lambda name: check(stage, name), names))
     for row in [row for row in rows if row.get("hung")][:LOOKED_AT]:
         look_at_hang(stage, row)
     for row in [row for row in rows if row.get("faulted")][:LOOKED_AT]:
         look_at_fault(stage, row)
+
+
+def at_a_time(stage: Stage) -> int:
+    """How many processes the card takes at once: but one in the modes that keep it to a process."""
+    return 4 if stage.facts.get("compute_mode") == "Default" else 1
 
 
 def command(stage: Stage, program: str, name: str) -> list[str]:

@@ -19,6 +19,7 @@ import machine
 import peaks
 import peers
 import process
+import pytorch
 import sanitizer
 import suite
 import throughput
@@ -27,15 +28,18 @@ from part import Part, Stage, run_parts
 from programs import NoPrograms, unpack
 from report import COMPLETE, CUT_OFF, Report, table
 
-TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5, 150, checks.run)]
+# the answer is waited for after what does not need it
+TORCH = Part("torch", 0, 60, pytorch.run_part, needs_gpu=False)
+TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5, 150, checks.run), TORCH]
 FULL = [
     Part("machine", 0, 40, machine.run, needs_gpu=False),
     Part("suite", 10, 60, suite.run),
-    Part("peaks", 10, 30, peaks.run),
+    Part("peaks", 10, 45, peaks.run),
     Part("throughput", 10, 110, throughput.run),
     Part("training", 10, 30, training.run),
     Part("sanitizer", 10, 35, sanitizer.run),
     Part("counters", 10, 30, counters.run),
+    TORCH,
     # last: it takes all the time that there is
     Part("peers", 20, 360, peers.run),
 ]

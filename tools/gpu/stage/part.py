@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Stage:
     outputs: list[dict] = field(default_factory=list)  # of checks: too long for a row
     logs: list[str] = field(default_factory=list)
     facts: dict = field(default_factory=dict)
+    torch: Future | None = None  # what is not yet known of PyTorch
     save: Callable[[], None] = lambda: None
     saved: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)

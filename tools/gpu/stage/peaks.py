@@ -6,10 +6,13 @@ import json
 import sys
 import time
 
+import pytorch
 from bench import bench
 from part import Stage
 
 SECONDS = 30.0
+# for what is being imported since the stage began
+WAITED = 20.0
 
 
 def run(stage: Stage) -> None:
@@ -27,11 +30,9 @@ def run(stage: Stage) -> None:
 
 def of_torch(stage: Stage) -> dict | str:
     """PyTorch's rates, or why there are none."""
-    torch = stage.facts.get("torch")
-    if not isinstance(torch, dict):
-        return "not there"
-    if not torch["available"]:
-        return "sees no GPU"
+    why_not = pytorch.why_not(pytorch.known(stage, WAITED))
+    if why_not is not None:
+        return why_not
     finished = stage.run([sys.executable, str(stage.folder / "peers" / "peaks_torch.py")], SECONDS)
     return json.loads(finished.out.splitlines()[-1]) if finished.ok else finished.says()
 

@@ -94,6 +94,7 @@ def table(report: dict) -> str:
     lines = [
         f"setrank GPU check, stage {report['stage']}, {report['version']}, {report['seconds']} s, {report['ended']}",
         f"card: {device['name'] if device else 'none'}; driver: {driver or 'unknown'}; torch: {torch(machine)}",
+        *changes(machine),
         "",
         f"{'status':8} {'what':32} {'seconds':>7}  result",
     ]
@@ -102,6 +103,12 @@ def table(report: dict) -> str:
     lines += tables(machine, report["results"])
     counts = ", ".join(f"{number} {status}" for status, number in report["counts"].items())
     return "\n".join([*lines, "", counts]) + "\n"
+
+
+def changes(machine: dict) -> list[str]:
+    """What was changed of the environment."""
+    found = machine.get("environment")
+    return found if isinstance(found, list) else []
 
 
 def torch(machine: dict) -> str:

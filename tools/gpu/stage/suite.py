@@ -1,11 +1,11 @@
-"""Tests of the whole model on the device, one a process and four at a time; and the check of all kernels."""
+"""Tests of the whole model on the device, one a process and several at a time; and the check of all kernels."""
 
 from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from checks import AT_A_TIME
+from checks import at_a_time
 from part import LEAST, OUT_OF_TIME, Stage
 from process import panic
 
@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
     names = [line[: -len(": test")] for line in listed.out.splitlines() if line.endswith(": test")]
     if stage.small:
         names = [name for name in names if not name.startswith(SLOW)]
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    with ThreadPoolExecutor(at_a_time(stage)) as pool:
         list(pool.map(lambda name: test(stage, name), names))
 
 
