@@ -1,19 +1,22 @@
 """Time PyTorch on the same work as `setrank bench`, in every way an expert would try.
 
 A variant is `eager` or `compile`, and the number of buckets that the sets are sorted into, as in
-`eager-4`; or `varlen`, which pads nothing. On a GPU products are in bf16 by autocast. Prints one
-JSON object a variant, the fastest last.
+`eager-4`; or `varlen`, which pads nothing. On a GPU products are in bf16 by autocast. Cells are
+measured in the order given, and for each variant a JSON object is printed as soon as it is known.
 """
 
+from __future__ import annotations
+
 import argparse
+import gc
 import json
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 import torch
 
@@ -28,10 +31,8 @@ from varlen_torch import Sets, VarlenSetRank
 LEARNING_RATE, CLIP, GRADES = 5e-4, 5.0, 5
 PEAK_SIDE, PEAK_TRIES = {"cpu": 4096, "cuda": 8192}, 3
 COPIED_BYTES = 1 << 30
-VARIANTS = {
-    "cpu": ("eager-1", "eager-4", "eager-8", "eager-32", "compile-1", "compile-4"),
-    "cuda": ("eager-1", "eager-8", "varlen", "compile-1", "compile-8"),
-}
+# those worth trying on a CPU
+VARIANTS = ("eager-1", "eager-4", "eager-8", "eager-32", "compile-1", "compile-4")
 
 Step = Callable[[], None]
 
@@ -166,6 +167,12 @@ def usable_variants(sizes: list[int], wanted: tuple[str, ...]) -> list[str]:
     return [variant for variant in wanted if variant.endswith(("-1", "varlen"))]
 
 
+def measure(cell: Cell, variant: str, steps: int, warmup: int) -> tuple[Step, dict]:
+    """The step of one variant, and its summary."""
+    step = make_step(cell, variant)
+    return step, summarize(time_steps(step, steps, warmup, cell.device), sum(cell.sizes))
+
+
 def measure_variants(
     cell: Cell, wanted: tuple[str, ...], steps: int, warmup: int
 ) -> tuple[dict[str, dict], dict[str, Step]]:
@@ -174,12 +181,11 @@ def measure_variants(
     fastest: dict[str, Step] = {}
     for variant in usable_variants(cell.sizes, wanted):
         try:
-            step = make_step(cell, variant)
-            seconds = time_steps(step, steps, warmup, cell.device)
+            step, summary = measure(cell, variant, steps, warmup)
         except Exception as error:  # a compiler that does not work here is a result, not a failure
             print(f"{variant}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
-        summaries[variant] = summarize(seconds, sum(cell.sizes))
+        summaries[variant] = summary
         print(f"{variant}: {summaries[variant]['docs_per_s']:.0f} documents a second", file=sys.stderr)
         if variant == best_variant(summaries):
             fastest = {variant: step}
@@ -195,16 +201,50 @@ def read_sizes(path: Path) -> list[int]:
     return [int(size) for size in path.read_text().split()]
 
 
+def make_cell(of: list[str], args: argparse.Namespace) -> Cell:
+    mode, encoder, sizes, _ = of
+    if mode not in ("train", "infer"):
+        raise ValueError(f"{mode} is neither train nor infer")
+    config = complete_config({"num_features": args.features, "encoder": encoder})
+    return Cell(mode, config, read_sizes(Path(sizes)), args.device)
+
+
+def print_line(cell: Cell, of: list[str], args: argparse.Namespace) -> bool:
+    """Measures and prints one variant; whether it works."""
+    mode, encoder, sizes, variant = of
+    line = {"mode": mode, "encoder": encoder, "sizes": Path(sizes).stem, "variant": variant}
+    try:
+        line.update(measure(cell, variant, args.steps, args.warmup)[1])
+    except Exception as error:  # a compiler that does not work here is a result, not a failure
+        line["error"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(line), flush=True)
+    return "error" not in line
+
+
+def forget(device: str, variant: str) -> None:
+    """Frees what a variant had; fails where it left a GPU that nothing runs on any more."""
+    gc.collect()
+    if variant.startswith("compile"):
+        torch.compiler.reset()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("mode", choices=("train", "infer"))
-    parser.add_argument("--encoder", choices=("msab", "imsab"), default="imsab")
-    parser.add_argument("--sizes-file", type=Path, required=True, help="set sizes, one a line")
+    parser.add_argument(
+        "--cell",
+        nargs=4,
+        action="append",
+        required=True,
+        metavar=("train|infer", "msab|imsab", "SIZES-FILE", "VARIANT"),
+        help="what to measure, on set sizes of which the file has one a line; any number of times",
+    )
     parser.add_argument("--features", type=int, default=220)
-    parser.add_argument("--device", choices=tuple(VARIANTS), default="cpu")
-    parser.add_argument("--variants", nargs="+", metavar="KIND-BUCKETS|varlen", help="default: all")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -212,18 +252,15 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no GPU")
-    config = complete_config({"num_features": args.features, "encoder": args.encoder})
-    cell = Cell(args.mode, config, read_sizes(args.sizes_file), args.device)
-    variants = tuple(args.variants or VARIANTS[args.device])
-    summaries, _ = measure_variants(cell, variants, args.steps, args.warmup)
-    machine = {"peak_gflops": peak_gflops(args.device), "torch": torch.__version__}
-    if args.device == "cuda":
-        machine |= {"copy_gbytes": copy_gbytes(), "gpu": torch.cuda.get_device_name()}
-    else:
-        machine |= {"threads": args.threads, "cpu": cpu_name()}
-    for variant, summary in sorted(summaries.items(), key=lambda item: item[1]["docs_per_s"]):
-        print(json.dumps({"variant": variant, **summary, **machine}), flush=True)
-    return 0 if summaries else 1
+    try:
+        cells = [make_cell(of, args) for of in args.cell]
+    except (OSError, ValueError) as error:
+        parser.error(f"--cell: {error}")
+    worked = False
+    for cell, of in zip(cells, args.cell):
+        worked |= print_line(cell, of, args)
+        forget(args.device, of[3])
+    return 0 if worked else 1
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--steps", type=int, default=5, help="timed steps of a turn")
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS["cpu"]), metavar="KIND-BUCKETS")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), metavar="KIND-BUCKETS")
     parser.add_argument(
         "--only",
         nargs="+",

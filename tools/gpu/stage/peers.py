@@ -4,54 +4,89 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
+import pytorch
 from part import OUT_OF_TIME, Stage
 from throughput import BATCH_DOCS, ENCODERS, MODES
 
-SIZES = ("istella", "40", "500")
+# what is compiled takes long: all is first measured without; sets of one size need no buckets
+PLAIN = {"istella": ("eager-1", "varlen", "eager-8"), "40": ("eager-1", "varlen"), "500": ("eager-1", "varlen")}
+COMPILED = {"istella": ("compile-1", "compile-8"), "40": ("compile-1",), "500": ("compile-1",)}
 # the smaller batch of `throughput`: what pads needs more memory
 DOCUMENTS = BATCH_DOCS[0]
-SECONDS = 60.0
+# to import PyTorch and measure a variant
+LEAST = 10.0
+
+# mode, encoder, sizes, variant
+Cell = tuple
 
 
 def run(stage: Stage) -> None:
-    """One run of tools/peers/bench_torch.py a cell."""
-    torch = stage.facts.get("torch")
-    if not isinstance(torch, dict) or not torch["available"]:
-        why = "PyTorch sees no GPU" if isinstance(torch, dict) else f"no PyTorch: {torch}"
-        stage.tell("peers", "skipped", 0.0, why)
+    """All cells in one process, the most informative first; where a cell ends it, the others in another."""
+    why_not = pytorch.why_not(pytorch.known(stage, 0.0))
+    if why_not is not None:
+        stage.tell("peers", "skipped", 0.0, why_not)
         return
-    # what is compiled takes long: all is first measured without
-    for kinds in (("eager-1", "eager-8", "varlen"), ("compile-1", "compile-8")):
-        for sizes in SIZES[:1] if stage.small else SIZES:
-            for encoder in ENCODERS:
-                for mode in MODES:
-                    cell(stage, mode, encoder, sizes, kinds)
+    cells = wanted(stage)
+    while cells and stage.left() >= LEAST:
+        cells = measure(stage, cells)
+    for cell in cells:
+        stage.tell(name(cell), "skipped", 0.0, OUT_OF_TIME)
 
 
-def cell(stage: Stage, mode: str, encoder: str, sizes: str, variants: tuple[str, ...]) -> None:
-    """Measures one cell."""
-    name = f"torch {mode} {encoder} {sizes} {variants[0].split('-')[0]}"
-    if stage.left() < 10:
-        stage.tell(name, "skipped", 0.0, OUT_OF_TIME)
-        return
-    script = str(stage.folder / "peers" / "bench_torch.py")
-    command = [sys.executable, script, mode, "--device", "cuda", "--encoder", encoder]
-    command += ["--sizes-file", str(sizes_file(stage, sizes)), "--variants", *variants]
-    finished = stage.run(command, SECONDS)
-    found = [json.loads(line) for line in finished.out.splitlines() if line.startswith("{")]
-    if not found:
-        stage.tell(name, "error", finished.seconds, finished.says())
-        return
-    rates = ", ".join(f"{of['variant']} {of['docs_per_s'] / 1e6:.3f}" for of in found)
-    stage.tell(name, "passed", finished.seconds, f"M documents/s: {rates}", peers=found)
+def wanted(stage: Stage) -> list[Cell]:
+    return [
+        (mode, encoder, sizes, variant)
+        for variants in (PLAIN, COMPILED)
+        for sizes in (["istella"] if stage.small else variants)
+        for encoder in ENCODERS
+        for mode in MODES
+        for variant in variants[sizes]
+    ]
+
+
+def measure(stage: Stage, cells: list[Cell]) -> list[Cell]:
+    """Tells of each cell as soon as tools/peers/bench_torch.py does, and gives those that it did not come to."""
+    files = {sizes: str(sizes_file(stage, sizes)) for _, _, sizes, _ in cells}
+    command = [sys.executable, str(stage.folder / "peers" / "bench_torch.py"), "--device", "cuda"]
+    for mode, encoder, sizes, variant in cells:
+        command += ["--cell", mode, encoder, files[sizes], variant]
+    left, began, found = list(cells), time.monotonic(), {}
+
+    def each_line(line: str) -> None:
+        nonlocal began, found
+        if line.startswith("{"):
+            found = json.loads(line)
+            tell(stage, left.pop(0), time.monotonic() - began, found)
+            began = time.monotonic()
+
+    finished = stage.run(command, stage.left(), each_line=each_line)
+    # of what ended the process there is an error, or nothing
+    if left and not finished.hung and "error" not in found:
+        stage.tell(name(left.pop(0)), "error", time.monotonic() - began, finished.says())
+    return left
+
+
+def tell(stage: Stage, cell: Cell, seconds: float, found: dict) -> None:
+    if "error" in found:
+        stage.tell(name(cell), "error", seconds, found["error"])
+    else:
+        stage.tell(name(cell), "passed", seconds, f"{found['docs_per_s']:,.0f} documents/s", peers=[found])
+
+
+def name(cell: Cell) -> str:
+    return f"torch {' '.join(cell)}"
 
 
 def sizes_file(stage: Stage, sizes: str) -> Path:
     """A file of the very sizes that `setrank bench` has in a batch of so many documents."""
-    path = stage.work / f"sizes-{sizes}.txt"
+    path = stage.work / f"{sizes}.txt"
     if not path.exists():
         command = [stage.program("setrank"), "bench", "train", "--sizes", sizes]
-        path.write_text(stage.run([*command, "--batch-docs", str(DOCUMENTS), "--print-sizes"], 20).out)
+        listed = stage.run([*command, "--batch-docs", str(DOCUMENTS), "--print-sizes"], 20)
+        if not listed.ok:
+            raise RuntimeError(f"the sizes of sets: {listed.says()}")
+        path.write_text(listed.out)
     return path

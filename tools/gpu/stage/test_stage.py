@@ -12,6 +12,7 @@ from pathlib import Path
 import checks
 import counters
 import main
+import peers
 import process
 import speeds
 import throughput
@@ -96,9 +97,17 @@ else:
     print('"","","byte","inst"')
     print('"0","k","1,500","80"')
 """
-TORCH = """import json
-print(json.dumps({"variant": "varlen", "docs": 80, "docs_per_s": 5e5}))
-print(json.dumps({"variant": "eager-1", "docs": 80, "docs_per_s": 1e6}))
+TORCH = """import json, os, sys
+cells = [sys.argv[at + 1 : at + 5] for at, word in enumerate(sys.argv) if word == "--cell"]
+for mode, encoder, sizes, variant in cells:
+    assert open(sizes).read() == "40\\n"
+    if (mode, variant) == ("train", "compile-8"):
+        os.abort()
+    line = {"docs": 80, "docs_per_s": 1e6 if variant == "eager-1" else 5e5, "variant": variant}
+    broken = (mode, encoder, variant) == ("infer", "msab", "varlen")
+    print(json.dumps({"error": "RuntimeError: CUDA error"} if broken else line), flush=True)
+    if broken:
+        sys.exit(1)
 """
 PEAKS = """import json
 print(json.dumps({"peak_gflops": 6e5, "copy_gbytes": 2500.0}))
@@ -187,7 +196,12 @@ class Stages(unittest.TestCase):
         counted = rows["ncu of k"]["counters"]
         self.assertEqual((counted["unique"], counted["wavefronts"]), ([2.5, 1.5], [64.0, 80.0]))
         self.assertEqual((counted["products"], counted["exponentials"]), ([3.0, None], [None, None]))
-        self.assertEqual(told["torch train msab istella eager"][0], "passed")
+        self.assertEqual(told["torch train msab istella eager-1"], ("passed", "1,000,000 documents/s"))
+        # what ends the process is the end of one cell
+        self.assertEqual(told["torch infer msab istella varlen"], ("error", "RuntimeError: CUDA error"))
+        self.assertEqual(told["torch infer msab istella eager-8"][0], "passed")
+        self.assertIn("SIGABRT", told["torch train imsab istella compile-8"][1])
+        self.assertEqual(told["torch infer imsab istella compile-8"][0], "passed")
         out = self.folder / "out"
         Report("full", out).begin()
         Report("full", out).save(stage, 1.0, COMPLETE)
@@ -242,6 +256,23 @@ class Stages(unittest.TestCase):
         self.assertEqual([of[3] for of in cells], [small] * 12 + [large] * 9)
         self.assertEqual({of[2] for of in cells[:3]}, set(throughput.SIZES))
         self.assertNotIn(("train", "imsab"), [of[:2] for of in cells[12:]])
+        # of PyTorch: all that needs no compiling first
+        kinds = [of[3].split("-")[0] for of in peers.wanted(stage)]
+        self.assertEqual(kinds.index("compile"), len(kinds) - kinds.count("compile"))
+
+    def test_what_was_measured_before_the_time_ran_out_is_kept(self) -> None:
+        hangs = TORCH + "    if (mode, variant) == ('infer', 'eager-1'):\n        import time; time.sleep(60)\n"
+        (self.folder / "peers").mkdir()
+        (self.folder / "peers" / "bench_torch.py").write_text(hangs)
+        program(self.folder, "setrank", SETRANK)
+        kept, peers.LEAST = peers.LEAST, 1.0
+        stage = self.stage(2.5)
+        stage.facts["torch"] = {"version": "2", "available": True}
+        peers.run(stage)
+        peers.LEAST = kept
+        statuses = [row["status"] for row in stage.rows]
+        self.assertEqual(statuses, ["passed"] * 4 + ["skipped"] * (len(statuses) - 4))
+        self.assertEqual(len(statuses), 20)
 
     def test_what_was_not_counted_is_no_number(self) -> None:
         self.assertEqual([counters.number(text) for text in ("1,500", "nan", "inf", "", None)], [1500.0] + [None] * 4)
