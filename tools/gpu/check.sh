@@ -5,7 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python3}
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then
-    echo "error: check.sh needs Python 3.8 or newer: no such $python (set PYTHON to its path)" >&2
+    echo "error: check.sh needs Python 3.8 or newer, which $python is not: set PYTHON to its path" >&2
     exit 2
 fi
 # Whatever the locale, names and tables can be printed.

@@ -24,12 +24,12 @@ import sanitizer
 import suite
 import throughput
 import training
-from part import Part, Stage, run_parts
+from part import Part, Stage, run_parts, say
 from programs import NoPrograms, unpack
 from report import COMPLETE, CUT_OFF, Report, table
 
 # the answer is waited for after what does not need it
-TORCH = Part("torch", 0, 60, pytorch.run_part, needs_gpu=False)
+TORCH = Part("torch", 0, 30, pytorch.run_part, needs_gpu=False)
 TRIAGE = [Part("machine", 0, 60, machine.run, needs_gpu=False), Part("checks", 5, 150, checks.run), TORCH]
 FULL = [
     Part("machine", 0, 40, machine.run, needs_gpu=False),
@@ -69,7 +69,11 @@ def main() -> int:
     except OSError as error:
         return fail(f"--out {args.out} cannot be written to: {error.strerror}")
     folder = Path(__file__).resolve().parent.parent
-    with tempfile.TemporaryDirectory(prefix="setrank-gpu-check-") as name:
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="setrank-gpu-check-")
+    except OSError as error:
+        return fail(f"no temporary folder can be made: {error.strerror}: set TMPDIR to where one can")
+    with temporary as name:
         work = Path(name)
         (work / "programs").mkdir()
         try:
@@ -84,9 +88,7 @@ def main() -> int:
             pass
         ended = f"interrupted by {process.stopped[0]}" if process.stopped else COMPLETE
         found = report.save(stage, time.monotonic() - started, ended)
-    print()
-    print(table(found), end="")
-    print(f"written to {args.out.resolve()}")
+    say(f"\n{table(found)}written to {args.out.resolve()}")
     if process.stopped:
         # as a shell says it
         return 128 + signal.Signals[process.stopped[0]].value

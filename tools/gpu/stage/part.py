@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 import traceback
@@ -77,7 +79,7 @@ class Stage:
         row = {"name": name, "status": status, "seconds": round(seconds, 2), "message": message, **more}
         with self.lock:
             self.rows.append(row)
-            print(f"{status:8} {name:32} {seconds:6.1f} s  {first_line(message)}", flush=True)
+            say(f"{status:8} {name:32} {seconds:6.1f} s  {first_line(message)}")
             if time.monotonic() - self.saved >= SAVED_EVERY:
                 self.save_now()
         return row
@@ -86,6 +88,14 @@ class Stage:
         """Saves what there is; by whoever has the lock."""
         self.save()
         self.saved = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Prints; where nobody reads any more, the report is written all the same."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")
 
 
 @dataclass(frozen=True)

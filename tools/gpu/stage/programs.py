@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
+from process import run
+
 NAME = "setrank-gpu-check"
+SECONDS = 60.0
 
 
 class NoPrograms(Exception):
@@ -17,11 +19,9 @@ def unpack(folder: Path, work: Path) -> Path:
     """The folder of the programs: the archive's, anew each time, so that none is older; or else this one."""
     archive = folder / "programs.tar.gz"
     if archive.exists():
-        done = subprocess.run(
-            ["tar", "-xzf", archive, "-C", work], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        if done.returncode:
-            raise NoPrograms(f"cannot unpack {archive} into {work}: {done.stderr.strip()}")
+        done = run(["tar", "-xzf", str(archive), "-C", str(work)], SECONDS)
+        if not done.ok:
+            raise NoPrograms(f"cannot unpack {archive} into {work}: {done.err.strip() or done.says()}")
         if not (work / NAME).exists():
             raise NoPrograms(f"{archive} has no program {NAME}: run tools/gpu/pack.sh again")
         folder = work

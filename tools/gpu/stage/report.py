@@ -18,6 +18,7 @@ from texts import cut, first_line
 
 COMPLETE = "complete"
 CUT_OFF = "cut off"
+ENDINGS = (".json", ".txt", "-log.txt", "-outputs.jsonl")
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,10 @@ class Report:
     folder: Path
 
     def begin(self) -> None:
-        """Makes the folder, or fails where it cannot be written to; an earlier run's outputs are none of this one's."""
+        """Makes the folder, or fails where it cannot be written to; an earlier run's files are none of this one's."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self.name}-outputs.jsonl").unlink(missing_ok=True)
+        for ending in ENDINGS:
+            (self.folder / f"{self.name}{ending}").unlink(missing_ok=True)
         self.file("-log.txt", "")
 
     def save(self, stage: Stage, seconds: float, ended: str) -> dict:

@@ -14,8 +14,9 @@ import unittest
 from pathlib import Path
 
 import texts
+from main import MARGIN
 from part import Part, Stage, run_parts
-from report import CUT_OFF, Report, lines_of
+from report import COMPLETE, CUT_OFF, Report, lines_of
 
 CHECK = Path(__file__).resolve().parent.parent / "check.sh"
 # checks of which one hangs, with the number of its process in a file
@@ -60,18 +61,37 @@ class Packed(unittest.TestCase):
         with tarfile.open(self.folder / "programs.tar.gz", "w:gz") as archive:
             archive.add(program, "./setrank-gpu-check")
 
-    def begin(self, *more: str) -> subprocess.Popen:
+    def begin(self, *more: str, **variables: str) -> subprocess.Popen:
         command = [self.folder / "check.sh", "--stage", "triage", "--out", self.out, *more]
-        environment = {**os.environ, "TMPDIR": str(self.top / "tmp"), "PIDS": str(self.top / "pids"), "PYTHON": sys.executable}
+        environment = {"TMPDIR": str(self.top / "tmp"), "PIDS": str(self.top / "pids"), "PYTHON": sys.executable}
+        environment = {**os.environ, **environment, **variables}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run_to_end(self, *more: str) -> tuple[int, str, str]:
-        check = self.begin(*more)
+    def run_to_end(self, *more: str, **variables: str) -> tuple[int, str, str]:
+        check = self.begin(*more, **variables)
         out, err = check.communicate(timeout=60)
         return check.returncode, out, err
 
     def report(self) -> dict:
         return json.loads((self.out / "triage.json").read_text())
+
+    def test_programs_that_resist_do_not_make_it_longer(self) -> None:
+        resists = HANGS.replace("    time.sleep", "    import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep")
+        self.pack(resists)
+        started = time.monotonic()
+        code, out, _ = self.run_to_end("--seconds", f"{MARGIN + 7:.0f}")
+        self.assertLess(time.monotonic() - started, MARGIN + 7)
+        self.assertEqual((code, self.report()["ended"]), (1, COMPLETE))
+        self.assertIn("still ran after", out)
+
+    def test_a_run_that_nobody_watches_is_reported(self) -> None:
+        self.pack(HANGS.replace("time.sleep(600)", "sys.exit('error: seen')"))
+        check = self.begin()
+        check.stdout.close()
+        check.wait(60)
+        self.assertEqual(check.stderr.read(), "")
+        check.stderr.close()
+        self.assertEqual((check.returncode, self.report()["ended"]), (1, COMPLETE))
 
     def test_an_interrupted_run_leaves_its_report_and_nothing_running(self) -> None:
         self.pack(HANGS)
@@ -103,6 +123,9 @@ class Packed(unittest.TestCase):
         check.communicate()
         report = self.report()
         self.assertEqual((report["ended"], report["results"][0]["name"]), (CUT_OFF, "machine"))
+        # what is left of it is not taken for the next run's
+        Report("triage", self.out).begin()
+        self.assertEqual([file.name for file in self.out.iterdir()], ["triage-log.txt"])
 
     def test_the_archive_is_unpacked_anew_beside_an_older_program(self) -> None:
         old = self.folder / "setrank-gpu-check"
@@ -119,6 +142,8 @@ class Packed(unittest.TestCase):
         self.assertEqual(list((self.top / "tmp").iterdir()), [])
 
     def test_what_cannot_work_is_said_before_anything_runs(self) -> None:
+        code, _, err = self.run_to_end(PYTHON="/no/such/python")
+        self.assertEqual((code, "Python 3.8 or newer, which /no/such/python is not" in err), (2, True), err)
         code, _, err = self.run_to_end()
         self.assertEqual((code, "has no program setrank-gpu-check" in err), (2, True), err)
         (self.folder / "programs.tar.gz").write_text("no archive")
