@@ -11,6 +11,8 @@ import driver
 from process import run
 
 TOOLS = (
+    "/usr/local/nvidia/bin",
+    "/usr/lib/wsl/lib",
     "/usr/local/cuda/bin",
     "/usr/local/cuda/compute-sanitizer",
     "/opt/nvidia/nsight-compute/*",
@@ -39,7 +41,8 @@ def add_driver() -> list[str]:
     if folder is None:
         return []
     append("LD_LIBRARY_PATH", folder)
-    return [f"added to LD_LIBRARY_PATH: {folder}, where the driver's library is"]
+    how = "is" if driver.loads() else "is, but it does not load"
+    return [f"added to LD_LIBRARY_PATH: {folder}, where the driver's library {how}"]
 
 
 def add_tools() -> list[str]:

@@ -64,11 +64,12 @@ class Environment(unittest.TestCase):
 
     def test_the_folder_of_a_driver_is_added_and_stubs_are_left_out(self) -> None:
         os.environ["LD_LIBRARY_PATH"] = "/usr/local/cuda/lib64/stubs:/opt/lib"
-        (self.folder / "libcuda.so.1").touch()
+        (self.folder / "libcuda.so.1").write_text("no library")
         driver.FOLDERS = ("/no/such", str(self.folder))
         said = [*environment.leave_stubs_out(), *environment.add_driver()]
         self.assertIn("stubs, whose libcuda.so is no driver", said[0])
         self.assertIn(f"added to LD_LIBRARY_PATH: {self.folder}", said[1])
+        self.assertIn("does not load", said[1])
         self.assertEqual(os.environ["LD_LIBRARY_PATH"], f"/opt/lib:{self.folder}")
 
     def test_one_of_several_cards_is_used_and_asked_about(self) -> None:
