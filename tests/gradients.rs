@@ -4,6 +4,7 @@
 //! step, the difference quotients of different steps disagree with each other: such a draw is drawn again. Quotients
 //! that agree with each other but not with the gradient are a failure.
 
+use rayon::prelude::*;
 use setrank::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
@@ -185,36 +186,37 @@ fn assert_gradients(name: &str, config: &ModelConfig) {
     }
 }
 
-#[test]
-fn whole_model_in_every_configuration() {
-    for encoder in [Encoder::Msab, Encoder::Imsab] {
+/// Every switch in every position, but those of inducing points where there are none.
+fn configurations() -> Vec<(String, ModelConfig)> {
+    let mut all = Vec::new();
+    for (encoder, inner_ffn) in [(Encoder::Msab, true), (Encoder::Imsab, true), (Encoder::Imsab, false)] {
         for input in [Input::Linear, Input::Rbf] {
             for qkv_relu in [false, true] {
-                for inner_ffn in [true, false] {
-                    for at in [None, Some(OrdinalAt::Input), Some(OrdinalAt::EveryBlock)] {
-                        let ordinal = at.map(|at| OrdinalConfig {
-                            rankings: 2,
-                            n_max: 8,
-                            at,
-                            start: OrdinalStart::Zero,
-                        });
-                        let config = ModelConfig { qkv_relu, inner_ffn, ordinal, ..small(encoder, input) };
-                        let name =
-                            format!("{encoder:?} {input:?} relu {qkv_relu} inner_ffn {inner_ffn} {at:?}");
-                        assert_gradients(&name, &config);
-                    }
+                for at in [None, Some(OrdinalAt::Input), Some(OrdinalAt::EveryBlock)] {
+                    let ordinal =
+                        at.map(|at| OrdinalConfig { rankings: 2, n_max: 8, at, start: OrdinalStart::Zero });
+                    let config = ModelConfig { qkv_relu, inner_ffn, ordinal, ..small(encoder, input) };
+                    let name = format!("{encoder:?} {input:?} relu {qkv_relu} inner_ffn {inner_ffn} {at:?}");
+                    all.push((name, config));
                 }
             }
         }
     }
+    all
+}
+
+#[test]
+fn whole_model_in_every_configuration() {
+    // From threads of the pool: from another one each of a small model's many loops would wait for one to wake.
+    configurations().into_par_iter().for_each(|(name, config)| assert_gradients(&name, &config));
 }
 
 #[test]
 fn with_dropout() {
-    for encoder in [Encoder::Msab, Encoder::Imsab] {
+    [Encoder::Msab, Encoder::Imsab].into_par_iter().for_each(|encoder| {
         let config = ModelConfig { dropout: 0.3, ..small(encoder, Input::Linear) };
         assert_gradients(&format!("{encoder:?} with dropout"), &config);
-    }
+    });
 }
 
 #[test]
