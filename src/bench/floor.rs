@@ -23,7 +23,20 @@
 //! | MSAB | 6d² | 4df | 4nd | hn |
 //! | IMSAB | 6d² + 4d²·M/n | 4df·(1 + M/n) | 8Md | 2hM |
 //!
-//! and once the input layer of F features: 2Fd operations and 2F + u bytes forward, as many operations and 2F + 4u bytes backward.
+//! and once the input layer of F features: 2Fd operations and 2F + u bytes forward, as many operations and 2F + 4u bytes backward;
+//! or, with K centres a feature, where r = 8FKd operations, o = FK exponentials and v = 8d²:
+//!
+//! | | kernel | operations | bytes | exponentials |
+//! |---|---|---|---|---|
+//! | forward | activations, first layer | r | 2F + 4u | o |
+//! | | norm | | 8u | |
+//! | | second layer, norm | v | 5u | |
+//! | backward | norm and gradient of the second layer's input | v | 7u | |
+//! | | gradients of its weights | v | 5u | |
+//! | | norm | | 12u | |
+//! | | gradients of the first layer's weights | r | 2F + 4u | o |
+//! | | gradients of the centres | r | 2F + 4u | o |
+//!
 //! Left out, as it is small beside a large batch: weights, Adam, losses, and the rows of inducing points.
 
 use crate::config::{Encoder, Input, ModelConfig};
@@ -50,32 +63,46 @@ struct Cost {
 }
 
 impl Cost {
+    /// Of a kernel without exponentials.
+    fn of(operations: f64, bytes: f64) -> Self {
+        Cost { operations, bytes, exponentials: 0.0 }
+    }
+
     fn seconds(self, rates: Rates) -> f64 {
         let Cost { operations, bytes, exponentials } = self;
         (operations / rates.operations).max(bytes / rates.bytes).max(exponentials / rates.exponentials)
     }
 }
 
-/// Seconds that a step of the model of `config` on sets of these `sizes` `[B]` takes at least; `None` with the rbf input,
-/// of which the table has no line.
-pub fn seconds(config: &ModelConfig, mode: Mode, sizes: &[usize], rates: Rates) -> Option<f64> {
-    if config.input == Input::Rbf {
-        return None;
-    }
+/// Seconds that a step of the model of `config` on sets of these `sizes` `[B]` takes at least.
+pub fn seconds(config: &ModelConfig, mode: Mode, sizes: &[usize], rates: Rates) -> f64 {
     let documents: f64 = sizes.iter().map(|&n| n as f64).sum();
     let blocks: f64 = block(config, mode, sizes, documents).iter().map(|cost| cost.seconds(rates)).sum();
     let input: f64 = input(config, mode).iter().map(|cost| cost.seconds(rates)).sum();
-    Some(documents * (config.num_blocks as f64 * blocks + input))
+    documents * (config.num_blocks as f64 * blocks + input)
 }
 
 /// A document's costs in the input layer.
 fn input(config: &ModelConfig, mode: Mode) -> Vec<Cost> {
     let (features, d) = (config.input_size() as f64, config.hidden_size as f64);
-    let (operations, row) = (2.0 * features * d, 2.0 * d);
-    let of = |rows: f64| Cost { operations, bytes: 2.0 * features + rows * row, exponentials: 0.0 };
+    let row = 2.0 * d;
+    let read = 2.0 * features;
+    let (forward, backward) = match config.input {
+        Input::Linear => {
+            let of = |rows: f64| Cost::of(2.0 * features * d, read + rows * row);
+            (vec![of(1.0)], vec![of(4.0)])
+        }
+        Input::Rbf => {
+            let exponentials = features * config.rbf_centers as f64;
+            let first = Cost { exponentials, ..Cost::of(8.0 * exponentials * d, read + 4.0 * row) };
+            let second = |rows: f64| Cost::of(8.0 * d * d, rows * row);
+            let norm = |rows: f64| Cost::of(0.0, rows * row);
+            (vec![first, norm(8.0), second(5.0)], vec![second(7.0), second(5.0), norm(12.0), first, first])
+        }
+    };
     match mode {
-        Mode::Infer => vec![of(1.0)],
-        Mode::Train => vec![of(1.0), of(4.0)],
+        Mode::Infer => forward,
+        Mode::Train => [forward, backward].concat(),
     }
 }
 
@@ -96,21 +123,20 @@ fn block(config: &ModelConfig, mode: Mode, sizes: &[usize], documents: f64) -> V
             2.0 * heads * points,
         ),
     };
-    let cost = |operations, bytes| Cost { operations, bytes, exponentials: 0.0 };
     let mut costs = vec![
-        cost(projections, 4.0 * u),
-        Cost { exponentials, ..cost(attention, 4.0 * u + 4.0 * heads) },
-        cost(0.0, 3.0 * u),
-        cost(network, (2.0 + g) * u),
+        Cost::of(projections, 4.0 * u),
+        Cost { exponentials, ..Cost::of(attention, 4.0 * u + 4.0 * heads) },
+        Cost::of(0.0, 3.0 * u),
+        Cost::of(network, (2.0 + g) * u),
     ];
     if mode == Mode::Train {
         costs.extend([
-            cost(network, (4.0 + 2.0 * g) * u),
-            cost(network, (2.0 + 2.0 * g) * u),
-            cost(0.0, 3.0 * u),
-            Cost { exponentials, ..cost(2.5 * attention, 8.0 * u + 4.0 * heads) },
-            cost(projections, 5.0 * u),
-            cost(projections, 4.0 * u),
+            Cost::of(network, (4.0 + 2.0 * g) * u),
+            Cost::of(network, (2.0 + 2.0 * g) * u),
+            Cost::of(0.0, 3.0 * u),
+            Cost { exponentials, ..Cost::of(2.5 * attention, 8.0 * u + 4.0 * heads) },
+            Cost::of(projections, 5.0 * u),
+            Cost::of(projections, 4.0 * u),
         ]);
     }
     costs
@@ -130,7 +156,7 @@ mod tests {
     /// Million documents a second.
     fn rate(config: &ModelConfig, mode: Mode, n: usize, rates: Rates) -> f64 {
         let sizes = [n; 3];
-        (3 * n) as f64 / seconds(config, mode, &sizes, rates).unwrap() / 1e6
+        (3 * n) as f64 / seconds(config, mode, &sizes, rates) / 1e6
     }
 
     #[test]
@@ -170,15 +196,16 @@ mod tests {
         let rates = Rates { operations: 1.0, bytes: f64::INFINITY, exponentials: f64::INFINITY };
         let sizes = [3, 40, 7];
         let documents: f64 = 50.0;
-        for encoder in [Encoder::Msab, Encoder::Imsab] {
-            let config = full(encoder);
+        let linear = [Encoder::Msab, Encoder::Imsab].map(full);
+        let rbf = ModelConfig { input: Input::Rbf, ..full(Encoder::Msab) };
+        for config in linear.into_iter().chain([rbf]) {
             let forward = crate::model::flops::of_batch(&config, &sizes).forward;
             let [d, blocks, points] =
                 [config.hidden_size, config.num_blocks, config.num_inducing].map(|value| value as f64);
-            let queries = if encoder == Encoder::Imsab { blocks * 2.0 * points * d * d } else { 0.0 };
+            let queries = if config.encoder == Encoder::Imsab { blocks * 2.0 * points * d * d } else { 0.0 };
             let expected = forward - documents * 2.0 * d - queries;
-            let found = seconds(&config, Mode::Infer, &sizes, rates).unwrap();
-            assert!((found / expected - 1.0).abs() < 1e-9, "{encoder:?}: {found} instead of {expected}");
+            let found = seconds(&config, Mode::Infer, &sizes, rates);
+            assert!((found / expected - 1.0).abs() < 1e-9, "{config:?}: {found} instead of {expected}");
         }
     }
 
@@ -193,7 +220,24 @@ mod tests {
                 assert!(of(Rates { exponentials: 1e10, ..H100 }) < all);
             }
         }
-        let rbf = ModelConfig { input: Input::Rbf, ..full(Encoder::Msab) };
-        assert_eq!(seconds(&rbf, Mode::Infer, &[3], H100), None);
+    }
+
+    /// The centres learn: a step makes their activations three times.
+    #[test]
+    fn activations_of_the_rbf_input() {
+        let config = ModelConfig { input: Input::Rbf, num_blocks: 0, ..full(Encoder::Msab) };
+        let activations = 220.0 * 100.0;
+        let unbounded =
+            Rates { operations: f64::INFINITY, bytes: f64::INFINITY, exponentials: f64::INFINITY };
+        let of = |mode, rates| seconds(&config, mode, &[5], rates) / 5.0;
+        for (mode, times) in [(Mode::Infer, 1.0), (Mode::Train, 3.0)] {
+            let exponentials = of(mode, Rates { exponentials: 1.0, ..unbounded });
+            assert!((exponentials / (times * activations) - 1.0).abs() < 1e-9, "{exponentials}");
+            let operations = of(mode, Rates { operations: 1.0, ..unbounded });
+            let expected = times * (8.0 * activations * 256.0 + 8.0 * 256.0 * 256.0);
+            assert!((operations / expected - 1.0).abs() < 1e-9, "{operations} instead of {expected}");
+        }
+        let bytes = of(Mode::Train, Rates { bytes: 1.0, ..unbounded });
+        assert!((bytes - (6.0 * 220.0 + 49.0 * 512.0)).abs() < 1e-6, "{bytes}");
     }
 }

@@ -33,7 +33,7 @@ pub struct GpuFigures {
     pub copy_bytes_per_s: f64,
     /// E: exponentials a second, by its clock.
     pub exponentials_per_s: f64,
-    /// Documents a second at the [`floor`], where the peak is known and the floor's table has the model.
+    /// Documents a second at the [`floor`], where the peak is known.
     pub floor_docs_per_s: Option<f64>,
     /// The share of it that a step of median length reaches.
     pub share_of_floor: Option<f64>,
@@ -168,7 +168,7 @@ impl Report {
         self.peak_gflops = peak_gflops;
         self.share = peak_gflops.map(|peak| self.gflops / peak);
         if let Some(gpu) = &mut self.gpu {
-            let seconds = peak_gflops.and_then(|peak| {
+            let seconds = peak_gflops.map(|peak| {
                 let (bytes, exponentials) = (gpu.copy_bytes_per_s, gpu.exponentials_per_s);
                 let rates = Rates { operations: 1e9 * peak, bytes, exponentials };
                 floor::seconds(&self.plan.config, self.mode, &self.plan.sizes, rates)
