@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         train: vec![folder.join("train.sets")],
         valid: vec![folder.join("valid.sets")],
         hidden: 64,
-        heads: 4,
+        heads: 2,
         blocks: 2,
         ffn: 128,
         inducing: 8,
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         device: args.compute.device(),
         ..TrainConfig::preset(Preset::Default)
     };
-    tell!("Training an IMSAB model: C 64, 4 heads, 2 blocks, 8 inducing points.");
+    tell!("Training an IMSAB model: C 64, 2 heads, 2 blocks, 8 inducing points.");
     let model_folder = folder.join("model");
     let data = Data { train, valid: Some(valid) };
     let (model, state) = train::new_run(&config, &data)?;

@@ -52,7 +52,7 @@ pub enum Size {
     /// Small below 5,000 training queries, else full.
     #[default]
     Auto,
-    /// C 64, 4 heads, 2 blocks, G 128.
+    /// C 64, 2 heads, 2 blocks, G 128: heads of 32, as kernels compute them.
     Small,
     /// C 256, 8 heads, 6 blocks, G 1024.
     Full,
@@ -462,7 +462,7 @@ impl TrainConfig {
             Size::Small => false,
             Size::Full => true,
         };
-        let sizes = if full { [256, 8, 6, 1024] } else { [64, 4, 2, 128] };
+        let sizes = if full { [256, 8, 6, 1024] } else { [64, 2, 2, 128] };
         let keys = [&mut self.hidden, &mut self.heads, &mut self.blocks, &mut self.ffn];
         for (key, size) in keys.into_iter().zip(sizes) {
             if *key == 0 {

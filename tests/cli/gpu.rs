@@ -79,6 +79,21 @@ fn a_gpu_trains_evaluates_and_ranks_as_the_processor_does() {
     assert_eq!((losses(&folder, "cpu").len(), losses(&folder, "gpu").len()), (4, 4));
 }
 
+/// The demo's model, as everyone meets it first.
+#[test]
+fn the_demo_trains_on_a_gpu() {
+    let folder = Folder::new();
+    let demo = |device: &str| format!("demo --queries 24 --epochs 1 -o {device} --device {device}");
+    folder.ok(&demo("cpu"));
+    let told = on(&folder, "workers=2", &demo("cuda")).unwrap();
+    contains(&told, &["SetRank", "features: "]);
+    let [cpu, gpu] = ["cpu", "cuda"].map(|device| losses(&folder, &format!("{device}/model")));
+    assert_eq!((cpu.len(), gpu.len()), (3, 3));
+    for (cpu, gpu) in cpu.iter().zip(&gpu) {
+        assert!((cpu - gpu).abs() <= SAME_RUN * cpu.abs(), "{gpu} instead of {cpu}");
+    }
+}
+
 #[test]
 fn auto_takes_a_gpu_that_computes_the_model() {
     let folder = with_data();
