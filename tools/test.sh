@@ -2,8 +2,8 @@
 # Passes all tests: toolchain, format, lints, documentation, scripts, tests. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# All is built once here: what would make the next build of a change shorter makes this one longer.
-export CARGO_INCREMENTAL=0
+# All is built once here: what helps with the next build, or in a debugger, makes this one longer.
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_TEST_DEBUG=false
 
 say() { printf '\n== %s\n' "$*"; }
 
