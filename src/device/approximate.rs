@@ -3,7 +3,8 @@
 use crate::rng::philox4x32;
 
 /// One draw of the errors that approximate functions are allowed by the PTX ISA: a GPU's own are unknown, but depend on
-/// the argument alone. Draw 0 has none.
+/// the argument alone. Each is the largest that is allowed, up or down: where one value counts, a smaller one would be
+/// luck. Draw 0 has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Approximate(pub u32);
 
@@ -33,8 +34,8 @@ impl Approximate {
         if self.0 == 0 {
             return 0.0;
         }
-        let random = f64::from(philox4x32([x.to_bits(), 0, 0, 0], [self.0, 0])[0]) / f64::from(u32::MAX);
-        LARGEST * (2.0 * random - 1.0)
+        let [random, ..] = philox4x32([x.to_bits(), 0, 0, 0], [self.0, 0]);
+        if random % 2 == 0 { LARGEST } else { -LARGEST }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Whether a kernel computes what it should: the rule that tests and `setrank info --devices --check` hold it to.
 //!
 //! No tolerance is chosen by hand. A kernel may be off from the same computation in f64 by twice as much as plain
-//! evaluations in the kernel's own number types are, which differ in the order of their sums and in the errors that the
-//! GPU's approximate functions are allowed, or as the rounding of the exact result to the type that it is stored in is,
-//! whichever is more; each is the largest over results of like size. One order alone would often be exact by luck where
-//! there are few results.
+//! evaluations in the kernel's own number types are, which differ in what GPUs are free in (`draw.rs`): the
+//! order of sums, how those of matrix products are rounded, and the errors of approximate functions. Or it may be off by
+//! twice as much as the rounding of the exact result to the type that it is stored in is, whichever is more; each is the
+//! largest over results of like size. Few evaluations would often be exact by luck where there are few results.
 
-use super::approximate::Approximate;
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
     attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
@@ -76,31 +75,6 @@ pub(crate) fn deviation_of<A>(
     let plain: Vec<&[f64]> = plain.iter().map(Vec::as_slice).collect();
     deviation(&result(kernel), &plain, &result(exact), round)
 }
-
-/// What plain evaluations of the same problem differ in.
-#[derive(Clone, Copy)]
-pub(crate) struct Draw {
-    order: fn(usize) -> Vec<usize>,
-    /// Errors of approximate functions.
-    pub approximate: Approximate,
-}
-
-impl Draw {
-    /// The numbers below a length in the order in which sums go.
-    pub fn order(self, len: usize) -> Vec<usize> {
-        (self.order)(len)
-    }
-}
-
-/// The plain evaluations.
-pub(crate) const DRAWS: [Draw; 3] = [
-    Draw { order: |len| (0..len).collect(), approximate: Approximate(0) },
-    Draw { order: |len| (0..len).rev().collect(), approximate: Approximate(1) },
-    Draw {
-        order: |len| (0..len).step_by(2).chain((1..len).step_by(2)).collect(),
-        approximate: Approximate(2),
-    },
-];
 
 /// What the check of a kernel found.
 #[derive(Clone, Debug)]

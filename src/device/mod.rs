@@ -14,6 +14,8 @@
 //! | `profile` | time of kernels |
 //! | `check` | the rule that kernels are held to, and a check of all of them |
 //! | `rounding` | exact results in the types that kernels store them in, for the rule |
+//! | `draw` | what plain evaluations differ in, for the rule |
+//! | `sums` | how matrix products add, for the rule |
 //! | `approximate` | what the GPU's approximate functions may give, for the rule |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
@@ -34,6 +36,8 @@ pub mod check;
 #[cfg(feature = "cuda")]
 mod downloads;
 #[cfg(feature = "cuda")]
+pub(crate) mod draw;
+#[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -49,6 +53,8 @@ mod profile;
 pub mod rounding;
 #[cfg(feature = "cuda")]
 mod staging;
+#[cfg(feature = "cuda")]
+pub(crate) mod sums;
 #[cfg(feature = "cuda")]
 mod uploads;
 

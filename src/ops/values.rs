@@ -1,6 +1,7 @@
 //! Values as checks of kernels take them: in f64, in other orders, and what plain evaluations make of them.
 
 use super::Scalar;
+use crate::device::sums::Sums;
 
 /// Values as f64.
 pub(in crate::ops) fn wide<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {
@@ -19,12 +20,12 @@ pub(in crate::ops) fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
 }
 
 /// a `[m, k]` · b `[n, k]`ᵀ in f32, summed in an order of the k.
-pub(in crate::ops) fn plain_product(a: &[f32], b: &[f32], order: &[usize]) -> Vec<f32> {
+pub(in crate::ops) fn plain_product(a: &[f32], b: &[f32], order: &[usize], sums: Sums) -> Vec<f32> {
     let ordered = |values: &[f32]| -> Vec<f32> {
         values.chunks(order.len()).flat_map(|row| order.iter().map(|&at| row[at])).collect()
     };
     let (a, b) = (ordered(a), ordered(b));
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b);
+    let dot = |a: &[f32], b: &[f32]| sums.of(a.iter().copied().zip(b.iter().copied()));
     let rows = a.chunks(order.len());
     rows.flat_map(|a| b.chunks(order.len()).map(move |b| dot(a, b))).collect()
 }

@@ -5,7 +5,8 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, room, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, room, uploaded};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::values::wide;
@@ -120,15 +121,17 @@ impl Problem {
             let sum = draw.order(terms.len()).iter().fold(0.0, |sum, &at| sum + terms[at]);
             round(f64::from(sum))
         };
-        let plain = DRAWS.map(|draw| terms.iter().map(|terms| sum(terms, draw)).collect::<Vec<f64>>());
+        let plain = plain_evaluations(exact.len(), |draw| -> Vec<f64> {
+            terms.iter().map(|terms| sum(terms, draw)).collect()
+        });
         let mut worst = Deviation::default();
         for bits in 0..usize::BITS {
             let of_class = |values: &[f64]| -> Vec<f64> {
                 let values = values.iter().zip(&terms);
                 values.filter(|(_, terms)| terms.len().ilog2() == bits).map(|(&value, _)| value).collect()
             };
-            let plain = plain.each_ref().map(|plain| of_class(plain));
-            let plain = plain.each_ref().map(|plain| &plain[..]);
+            let plain: Vec<Vec<f64>> = plain.iter().map(|plain| of_class(plain)).collect();
+            let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[..]).collect();
             worst = worst.worse(deviation(&of_class(kernel), &plain, &of_class(&exact), round));
         }
         worst

@@ -3,7 +3,8 @@
 use half::bf16;
 
 use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_backward, layer_norm_forward};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation_of, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation_of, taken, uploaded};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::values::{added, wide};
@@ -179,7 +180,7 @@ impl Problem {
     /// of rounding.
     pub fn forward_deviations(&self, kernel: &Forward) -> [Deviation; 3] {
         let exact = self.exact().0;
-        let plain = DRAWS.map(|draw| self.plain_forward(draw));
+        let plain = plain_evaluations(self.shape.rows, |draw| self.plain_forward(draw));
         let [mut y, mut mean, mut inverse] = [Deviation::default(); 3];
         for flat in [false, true] {
             let of_rows = |answer: &Forward| self.of_rows(&answer.y, flat);
@@ -198,7 +199,7 @@ impl Problem {
     /// How far a kernel's gradients are off: dx, of γ, of β.
     pub fn backward_deviations(&self, kernel: &Backward) -> [Deviation; 3] {
         let exact = self.exact().1;
-        let plain = DRAWS.map(|draw| self.plain_backward(draw));
+        let plain = plain_evaluations(self.shape.width, |draw| self.plain_backward(draw));
         let mut dx = Deviation::default();
         for flat in [false, true] {
             let of_rows = |answer: &Backward| self.of_rows(&answer.dx, flat);

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, room, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, room, taken, uploaded};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::values::wide;
@@ -24,7 +25,7 @@ pub struct Problem {
     pub scores: Vec<f32>,
     /// `[N]`
     pub labels: Vec<f32>,
-    known: OnceLock<(Answer, [Answer; 3])>,
+    known: OnceLock<(Answer, Vec<Answer>)>,
 }
 
 /// Answers to a [`Problem`], right or not.
@@ -124,18 +125,21 @@ impl Problem {
     ///
     /// Gradients in long sets are small: sets are held against those of like size.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
-        let (exact, plain) = self.known.get_or_init(|| (self.exact(), DRAWS.map(|draw| self.plain(draw))));
+        let (exact, plain) = self.known.get_or_init(|| {
+            let sets = self.offsets.len() - 1;
+            (self.exact(), plain_evaluations(sets, |draw| self.plain(draw)))
+        });
         let mut gradients = Deviation::default();
         for sizes in [0..16, 16..128, 128..usize::MAX] {
             let of_class = |answer: &Answer| -> Vec<f64> {
                 let sets = self.sets().filter(|set| sizes.contains(&set.len()));
                 sets.flat_map(|set| answer.d_scores.get(set).unwrap_or(&[]).to_vec()).collect()
             };
-            let plain = plain.each_ref().map(of_class);
-            let plain = plain.each_ref().map(|values| &values[..]);
+            let plain: Vec<Vec<f64>> = plain.iter().map(of_class).collect();
+            let plain: Vec<&[f64]> = plain.iter().map(|values| &values[..]).collect();
             gradients = gradients.worse(deviation(&of_class(kernel), &plain, &of_class(exact), to_f32));
         }
-        let losses = plain.each_ref().map(|plain| &plain.losses[..]);
+        let losses: Vec<&[f64]> = plain.iter().map(|plain| &plain.losses[..]).collect();
         [deviation(&kernel.losses, &losses, &exact.losses, to_f32), gradients]
     }
 

@@ -4,7 +4,7 @@ use std::f32::consts::{LN_2, LOG2_E};
 
 use super::Loss;
 use crate::device::approximate::Approximate;
-use crate::device::check::Draw;
+use crate::device::draw::Draw;
 
 /// As the CPU's.
 const MU: f32 = 10.0;

@@ -7,7 +7,8 @@ use super::{
     round_parameters,
 };
 use crate::device::abi::OPTIMIZER_PART;
-use crate::device::check::{Checked, DRAWS, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::draw::plain_evaluations;
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::values::wide;
@@ -171,13 +172,13 @@ impl Problem {
     pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         match self.stage {
             Stage::Squares => {
-                let plain = DRAWS.map(|draw| -> Vec<f64> {
+                let plain = plain_evaluations(self.parts.len(), |draw| -> Vec<f64> {
                     let tiles = self.gradients.chunks(OPTIMIZER_PART as usize);
                     let sum =
                         |tile: &[f32]| draw.order(tile.len()).iter().map(|&at| square(tile[at])).sum::<f64>();
                     tiles.map(sum).collect()
                 });
-                let plain = plain.each_ref().map(|sums| &sums[..]);
+                let plain: Vec<&[f64]> = plain.iter().map(|sums| &sums[..]).collect();
                 vec![("parts", deviation(&kernel[0], &plain, &self.parts, |value| value))]
             }
             Stage::Norm => {

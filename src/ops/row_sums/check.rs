@@ -4,7 +4,8 @@
 use half::bf16;
 
 use super::{add_repeats, relu_backward, sum_repeats};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, SEED, deviation, taken, uploaded};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear;
@@ -116,9 +117,10 @@ impl Problem {
 
     /// How far a kernel's answer is off.
     pub fn deviation(&self, kernel: &[f64]) -> Deviation {
-        let plain = DRAWS.map(|draw| self.plain(draw));
-        let plain = plain.each_ref().map(|plain| &plain[..]);
-        deviation(kernel, &plain, &self.exact(), |value| self.rounded(value))
+        let exact = self.exact();
+        let plain = plain_evaluations(exact.len(), |draw| self.plain(draw));
+        let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[..]).collect();
+        deviation(kernel, &plain, &exact, |value| self.rounded(value))
     }
 
     /// The answer of a GPU.

@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{Problem, Set, deviation, normal, row_of, singles};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw};
+use crate::device::check::{Checked, Deviation};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{nearest_bf16, to_f32};
+use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu};
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
@@ -42,7 +44,7 @@ pub struct Gradients {
 #[derive(Clone, Debug)]
 struct Reference {
     exact: Gradients,
-    plain: [Gradients; 3],
+    plain: Vec<Gradients>,
 }
 
 impl BackwardProblem {
@@ -149,8 +151,8 @@ impl BackwardProblem {
     }
 
     /// The gradients of a plain evaluation in the kernels' number types: products, weights and sums in f32, weights and
-    /// their gradients rounded to bf16 for the products behind them, results rounded to bf16. Sums go in the
-    /// draw's order.
+    /// their gradients rounded to bf16 for the products behind them, results rounded to bf16. Sums go as the
+    /// draw says.
     fn plain(&self, draw: Draw) -> Gradients {
         let Heads { count, width } = self.forward.heads;
         let [_, key_rows, rows] = self.forward.rows();
@@ -162,21 +164,22 @@ impl BackwardProblem {
         let inputs = self.forward.singles();
         let (heads, d_heads) = (singles(&self.heads), singles(&self.d_heads));
         let dimensions = draw.order(width);
-        let dot = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().map(|&d| a[d] * b[d]).sum() };
-        // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
+        let dot = |a: &[f32], b: &[f32]| draw.sums.of(dimensions.iter().map(|&d| (a[d], b[d])));
+        // Of one key, δ, which is no matrix product, and d_out·v are the same number: in the same order their difference
+        // would be 0 by luck.
         let backwards = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().rev().map(|&d| a[d] * b[d]).sum() };
-        let add = |to: &mut [f32], weight: f32, values: &[f32]| {
-            let weight = bf16::from_f32(weight).to_f32();
-            to.iter_mut().zip(values).for_each(|(to, value)| *to += weight * value);
+        let add = |to: &mut RowOfSums, weight: f32, values: &[f32]| {
+            to.add(bf16::from_f32(weight).to_f32(), values);
         };
-        let store = |to: &mut [f64], from: &[f32], factor: f32| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(from * factor).to_f64());
+        let store = |to: &mut [f64], from: &RowOfSums, factor: f32| {
+            let values = to.iter_mut().zip(from.values());
+            values.for_each(|(to, from)| *to = bf16::from_f32(from * factor).to_f64());
         };
         let (scale, keep) = (1.0 / (width as f32).sqrt(), self.forward.keep());
         for set in self.forward.sets() {
             for head in 0..count {
-                let (mut d_k, mut d_v) =
-                    (vec![0.0; set.keys.len() * width], vec![0.0; set.keys.len() * width]);
+                let [mut d_k, mut d_v] =
+                    [(); 2].map(|()| vec![RowOfSums::new(draw.sums, width); set.keys.len()]);
                 for number in draw.order(set.queries.len()) {
                     let (query, output) = (set.queries.start + number, set.outputs.start + number);
                     let q = inputs.query(head, query);
@@ -185,26 +188,24 @@ impl BackwardProblem {
                     gradients.delta[head * rows + output] = f64::from(delta);
                     let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
                     let kept = self.forward.kept(&set, head, number);
-                    let mut d_q = vec![0.0; width];
+                    let mut d_q = RowOfSums::new(draw.sums, width);
                     for key in draw.order(set.keys.len()) {
                         let k = inputs.key(head, set.keys.start + key);
                         let v = inputs.value(head, set.keys.start + key);
                         let power = dot(q, k) * self.forward.scale_log2e() - log2_sum;
                         let weight = draw.approximate.exp2(power);
                         let d_score = weight * (dot(d_out, v) * (kept[key] * keep) - delta);
-                        let here = key * width..(key + 1) * width;
                         add(&mut d_q, d_score, k);
-                        add(&mut d_k[here.clone()], d_score, q);
-                        add(&mut d_v[here], weight * kept[key], d_out);
+                        add(&mut d_k[key], d_score, q);
+                        add(&mut d_v[key], weight * kept[key], d_out);
                     }
                     store(&mut gradients.d_q[(head * rows + output) * width..][..width], &d_q, scale);
                 }
-                let run = |part: usize| {
+                for (part, rows, factor) in [(0, &d_k, scale), (1, &d_v, keep)] {
                     let begin = ((part * count + head) * key_rows + set.keys.start) * width;
-                    begin..begin + set.keys.len() * width
-                };
-                store(&mut gradients.d_kv[run(0)], &d_k, scale);
-                store(&mut gradients.d_kv[run(1)], &d_v, keep);
+                    let to = gradients.d_kv[begin..].chunks_exact_mut(width);
+                    to.zip(rows).for_each(|(to, row)| store(to, row, factor));
+                }
             }
         }
         self.through_relu(&mut gradients);
@@ -212,8 +213,11 @@ impl BackwardProblem {
     }
 
     fn reference(&self) -> &Reference {
-        self.reference
-            .get_or_init(|| Reference { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) })
+        self.reference.get_or_init(|| {
+            let exact = self.exact();
+            let plain = plain_evaluations(exact.delta.len(), |draw| self.plain(draw));
+            Reference { exact, plain }
+        })
     }
 
     /// How far the gradient of q and δ are off.
@@ -221,8 +225,8 @@ impl BackwardProblem {
         let Reference { exact, plain } = self.reference();
         let rows = self.rows();
         let places = |set: &Set| self.runs(0..1, rows, &set.outputs);
-        let plain_d_q = plain.each_ref().map(|plain| &plain.d_q[..]);
-        let plain_delta = plain.each_ref().map(|plain| &plain.delta[..]);
+        let plain_d_q: Vec<&[f64]> = plain.iter().map(|plain| &plain.d_q[..]).collect();
+        let plain_delta: Vec<&[f64]> = plain.iter().map(|plain| &plain.delta[..]).collect();
         [
             self.forward.by_size(d_q, &plain_d_q, &exact.d_q, places),
             deviation(delta, &plain_delta, &exact.delta, to_f32),
@@ -233,7 +237,7 @@ impl BackwardProblem {
     pub fn deviations_of_keys(&self, d_kv: &[f64]) -> [Deviation; 2] {
         let Reference { exact, plain } = self.reference();
         let [_, rows, _] = self.forward.rows();
-        let plain = plain.each_ref().map(|plain| &plain.d_kv[..]);
+        let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain.d_kv[..]).collect();
         [0..1, 1..2].map(|part| {
             let places = |set: &Set| self.runs(part.clone(), rows, &set.keys);
             self.forward.by_size(d_kv, &plain, &exact.d_kv, places)

@@ -3,8 +3,10 @@
 use half::bf16;
 
 use super::{Problem, deviation};
-use crate::device::check::{Checked, DRAWS, Deviation, Draw, room};
+use crate::device::check::{Checked, Deviation, room};
+use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::to_f32;
+use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
@@ -24,7 +26,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
     exact: Answer,
-    plain: [Answer; 3],
+    plain: Vec<Answer>,
 }
 
 impl Problem {
@@ -41,8 +43,8 @@ impl Problem {
     }
 
     /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32 and powers of two, weights
-    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go in the draw's
-    /// order.
+    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go as the draw
+    /// says.
     fn plain(&self, draw: Draw) -> Answer {
         let (count, width) = (self.heads.count, self.heads.width);
         let [.., rows] = self.rows();
@@ -56,7 +58,7 @@ impl Problem {
                     let q = inputs.query(head, query);
                     let score = |key: &usize| {
                         let k = inputs.key(head, set.keys.start + key);
-                        dimensions.iter().map(|&d| q[d] * k[d]).sum::<f32>()
+                        draw.sums.of(dimensions.iter().map(|&d| (q[d], k[d])))
                     };
                     let scores: Vec<f32> = keys.iter().map(score).collect();
                     // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
@@ -70,14 +72,13 @@ impl Problem {
                     answer.log_sum_exp[head * rows + output] =
                         f64::from((largest + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
                     let kept = self.kept(&set, head, number);
-                    let mut result = vec![0.0f32; width];
+                    let mut result = RowOfSums::new(draw.sums, width);
                     for (&key, &weight) in keys.iter().zip(&weights) {
                         let weight = bf16::from_f32(weight * kept[key]).to_f32();
-                        let value = inputs.value(head, set.keys.start + key);
-                        result.iter_mut().zip(value).for_each(|(to, value)| *to += weight * value);
+                        result.add(weight, inputs.value(head, set.keys.start + key));
                     }
                     let to = &mut answer.heads[(output * count + head) * width..][..width];
-                    for (to, value) in to.iter_mut().zip(result) {
+                    for (to, value) in to.iter_mut().zip(result.values()) {
                         *to = bf16::from_f32(value * (self.keep() / sum)).to_f64();
                     }
                 }
@@ -88,12 +89,13 @@ impl Problem {
 
     /// How far a kernel's answer is off: the heads' results, and the log-sum-exps.
     pub fn deviations(&self, kernel: &Answer) -> [Deviation; 2] {
-        let reference = self
-            .reference
-            .get_or_init(|| Reference { exact: self.exact(), plain: DRAWS.map(|draw| self.plain(draw)) });
-        let Reference { exact, plain } = reference;
-        let heads = plain.each_ref().map(|plain| &plain.heads[..]);
-        let log_sum_exp = plain.each_ref().map(|plain| &plain.log_sum_exp[..]);
+        let Reference { exact, plain } = self.reference.get_or_init(|| {
+            let exact = self.exact();
+            let plain = plain_evaluations(exact.log_sum_exp.len(), |draw| self.plain(draw));
+            Reference { exact, plain }
+        });
+        let heads: Vec<&[f64]> = plain.iter().map(|plain| &plain.heads[..]).collect();
+        let log_sum_exp: Vec<&[f64]> = plain.iter().map(|plain| &plain.log_sum_exp[..]).collect();
         let hidden = self.heads.hidden();
         [
             self.by_size(&kernel.heads, &heads, &exact.heads, |set| {

@@ -1,0 +1,111 @@
+//! Sums of a matrix product as GPUs make them, for the rule of [`check`](super::check).
+
+/// Products that a matrix instruction adds at once (m16n8k16).
+const AT_ONCE: usize = 16;
+
+/// How the sums of a matrix product of bf16 are rounded.
+///
+/// Tensor cores do not add in f32. They cut what they add a few bits behind those of the largest of it, and then the sum
+/// (Fasi, Higham, Mikaitis, Pranesh 2021: "Numerical behavior of NVIDIA tensor cores"); how many products at once, and how
+/// many bits behind, differs from card to card. That sums are cut does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// One product after the other, each sum to the nearest f32.
+    Nearest,
+    /// 16 products and what was there exactly, their sum toward zero to f32.
+    Truncated,
+}
+
+impl Sums {
+    /// The sum of the products of pairs, in their order.
+    pub fn of(self, pairs: impl Iterator<Item = (f32, f32)>) -> f32 {
+        match self {
+            Sums::Nearest => pairs.fold(0.0, |sum, (a, b)| sum + a * b),
+            Sums::Truncated => {
+                let (mut sum, mut added) = (0.0, 0);
+                for (a, b) in pairs {
+                    sum += f64::from(a) * f64::from(b);
+                    added += 1;
+                    if added % AT_ONCE == 0 {
+                        sum = toward_zero(sum).into();
+                    }
+                }
+                toward_zero(sum)
+            }
+        }
+    }
+}
+
+/// Sums of a matrix product side by side, for which products come a row at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct RowOfSums {
+    sums: Sums,
+    values: Vec<f64>,
+    added: usize,
+}
+
+impl RowOfSums {
+    /// So many sums of nothing.
+    pub fn new(sums: Sums, len: usize) -> Self {
+        RowOfSums { sums, values: vec![0.0; len], added: 0 }
+    }
+
+    /// Adds factor · row.
+    pub fn add(&mut self, factor: f32, row: &[f32]) {
+        let pairs = self.values.iter_mut().zip(row);
+        match self.sums {
+            Sums::Nearest => pairs.for_each(|(sum, value)| *sum = (*sum as f32 + factor * value).into()),
+            Sums::Truncated => pairs.for_each(|(sum, &value)| *sum += f64::from(factor) * f64::from(value)),
+        }
+        self.added += 1;
+        if self.sums == Sums::Truncated && self.added.is_multiple_of(AT_ONCE) {
+            self.values.iter_mut().for_each(|sum| *sum = toward_zero(*sum).into());
+        }
+    }
+
+    /// The sums.
+    pub fn values(&self) -> impl Iterator<Item = f32> + '_ {
+        self.values.iter().map(|&sum| toward_zero(sum))
+    }
+}
+
+/// The nearest f32 that is no larger.
+fn toward_zero(value: f64) -> f32 {
+    let near = value as f32;
+    let is_larger = f64::from(near).abs() > value.abs();
+    if is_larger { f32::from_bits(near.to_bits() - 1) } else { near }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Just above and just below a number that is no f32.
+    const BETWEEN: f32 = 1.0 / 16_777_216.0;
+
+    #[test]
+    fn sums_are_cut() {
+        let pairs = |last: f32| vec![(1.0, 1.0), (1.5 * BETWEEN, last)];
+        for (last, nearest) in [(1.0, 1.0 + 2.0 * BETWEEN), (-1.0, 1.0 - 2.0 * BETWEEN)] {
+            let cut = if last > 0.0 { 1.0 } else { 1.0 - 2.0 * BETWEEN };
+            for (sums, right) in [(Sums::Nearest, nearest), (Sums::Truncated, cut)] {
+                assert_eq!(sums.of(pairs(last).into_iter()), right);
+                let negative = pairs(last).into_iter().map(|(a, b)| (-a, b));
+                assert_eq!(sums.of(negative), -right);
+                let mut row = RowOfSums::new(sums, 2);
+                pairs(last).iter().for_each(|&(a, b)| row.add(a, &[b, -b]));
+                assert_eq!(row.values().collect::<Vec<_>>(), [right, -right]);
+            }
+        }
+    }
+
+    /// Behind 16 products what was cut is lost, within them not.
+    #[test]
+    fn sixteen_products_are_added_at_once() {
+        let sum = |len| Sums::Truncated.of((0..len).map(|at| (1.0, if at == 0 { 1.0 } else { BETWEEN })));
+        assert_eq!([2, 3, 16].map(sum), [1.0, 1.0 + 2.0 * BETWEEN, 1.0 + 14.0 * BETWEEN]);
+        assert_eq!([17, 18, 31].map(sum), [1.0 + 14.0 * BETWEEN, 1.0 + 16.0 * BETWEEN, 1.0 + 28.0 * BETWEEN]);
+        assert!(toward_zero(f64::NAN).is_nan());
+        assert_eq!(toward_zero(f64::NEG_INFINITY), f32::NEG_INFINITY);
+    }
+}
