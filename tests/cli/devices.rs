@@ -77,7 +77,8 @@ mod mock {
     #[test]
     fn kernels_are_checked_on_every_gpu() {
         let folder = Folder::new();
-        let (code, out, err) = on(&folder, "devices=2,cc=8.9,workers=2", "info --devices --check");
+        let (code, out, err) =
+            on(&folder, "devices=2,cc=8.9,workers=2,sums=ampere", "info --devices --check");
         assert_eq!(code, Some(0), "{err}");
         contains(
             &out,
@@ -89,9 +90,9 @@ mod mock {
                 "cuda:1: attention, backward, head width 64, dropout 0.2, documents to points: gradient of q: right",
             ],
         );
-        let (code, out, _) = on(&folder, "cc=8.0", "info --devices --check --json");
+        let (code, out, _) = on(&folder, "cc=9.0,sums=hopper", "info --devices --check --json");
         let report: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((code, report["gpus"][0]["compute_capability"].as_str()), (Some(0), Some("8.0")));
+        assert_eq!((code, report["gpus"][0]["compute_capability"].as_str()), (Some(0), Some("9.0")));
         assert!(report["checks"].as_array().is_some_and(|checks| checks.len() >= 12));
         assert!(report["checks"].as_array().unwrap().iter().all(|check| check["right"] == true));
     }

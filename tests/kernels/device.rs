@@ -2,6 +2,7 @@
 
 use setrank::device::Gpu;
 use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::emulate::Sums;
 
 /// Set to `real`, it has the tests that can run on a card do so: the machine's own driver is taken.
 const DRIVER: &str = "SETRANK_TEST_DRIVER";
@@ -13,7 +14,8 @@ pub fn on_gpu(run: impl FnOnce(Gpu)) {
         Ok("mock" | "") | Err(_) => {}
         Ok(other) => panic!("{DRIVER} is {other:?}: set it to real or mock, or unset it"),
     }
-    let configuration = Configuration { workers: 2, ..Configuration::default() };
+    // Matrix instructions that add as a real card of the mock's compute capability does.
+    let configuration = Configuration { workers: 2, sums: Sums::Hopper, ..Configuration::default() };
     driver::with(&configuration, |driver| {
         run(Gpu::new(0).unwrap());
         assert_eq!(driver.counters().live_allocations, 0, "memory was not freed");

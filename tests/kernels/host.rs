@@ -9,6 +9,7 @@ use setrank::device::{Arena, DeviceError, Gpu, Limits, Unavailable, check, probe
 use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration, Streams};
+use setrank_emulator::emulate::Sums;
 
 use crate::device::on_gpu;
 
@@ -35,11 +36,13 @@ fn card(compute_capability: (u32, u32)) -> Configuration {
 #[test]
 fn every_kernel_is_right_on_every_card() {
     // When the driver does what is queued does not depend on the card: one of them does it at random.
-    let cards = [(8, 0), (8, 9), (9, 0), (12, 0)];
-    for (capability, streams) in
-        cards.into_iter().zip([Streams::Lazy, Streams::Lazy, Streams::Random, Streams::Lazy])
-    {
-        let configuration = Configuration { streams, workers: 2, ..card(capability) };
+    for (capability, streams, sums) in [
+        ((8, 0), Streams::Lazy, Sums::Ampere),
+        ((8, 9), Streams::Lazy, Sums::Nearest),
+        ((9, 0), Streams::Random, Sums::Hopper),
+        ((12, 0), Streams::Lazy, Sums::Nearest),
+    ] {
+        let configuration = Configuration { streams, sums, workers: 2, ..card(capability) };
         on(configuration, |_| {
             let gpu = Gpu::new(0).unwrap();
             for family in check::FAMILIES {
@@ -48,6 +51,23 @@ fn every_kernel_is_right_on_every_card() {
                 for checked in checked {
                     assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
                 }
+            }
+        });
+    }
+}
+
+/// The sizes that a card is checked at: few results are exact by luck, and sums of many differ most.
+#[test]
+fn every_kernel_is_right_however_a_card_adds() {
+    for (sums, documents) in
+        [Sums::Ampere, Sums::Hopper].into_iter().flat_map(|sums| [1, 40, 500].map(|size| (sums, size)))
+    {
+        let configuration = Configuration { sums, workers: 2, ..Configuration::default() };
+        on(configuration, |_| {
+            let gpu = Gpu::new(0).unwrap();
+            for checked in check::FAMILIES.iter().flat_map(|family| (family.run_at)(&gpu, documents).unwrap())
+            {
+                assert!(checked.deviation.is_allowed(), "{sums:?}, {documents} documents: {checked:?}");
             }
         });
     }

@@ -25,27 +25,81 @@ void transpose(uint32_t (&matrix)[32]) {
 
 namespace {
 
-FOR_EACH_PROCESSOR void multiply_rows(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8]) {
-    typedef uint32_t Bits __attribute__((vector_size(32)));
-    typedef float Row __attribute__((vector_size(32)));
+// A row of results or of products, a lane each. Casts between the two keep the bits.
+typedef float Row __attribute__((vector_size(32)));
+typedef int32_t Ints __attribute__((vector_size(32)));
+
+inline float widened(uint16_t value) {
+    const uint32_t bits = uint32_t{value} << 16;
+    float wide;
+    memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+}
+
+// How tensor cores add (Fasi, Higham, Mikaitis, Pranesh 2021: "Numerical behavior of NVIDIA tensor cores"): so many
+// products at a time and what was there, each cut so many bits behind those of an f32 as large as the largest of them.
+struct Truncation {
+    int at_once;
+    int extra_bits;
+};
+
+constexpr int32_t SIGN = INT32_MIN, EXPONENT = 0x7f800000;
+// The exponent of the least number that the largest is taken for: its factor is an f32.
+constexpr int32_t LEAST_EXPONENT = 27 << 23;
+
+// Adds products to the sum, each lane for itself; false where one is not finite.
+inline __attribute__((always_inline)) bool add_truncated(Row &sum, const Row *products, Truncation truncation) {
+    Ints largest = (Ints)sum & ~SIGN;
+    for (int k = 0; k < truncation.at_once; ++k) {
+        const Ints size = (Ints)products[k] & ~SIGN;
+        largest = size > largest ? size : largest;
+    }
+    Ints exponent = largest & EXPONENT;
+    for (int n = 0; n < 8; ++n) {
+        if (exponent[n] == EXPONENT) {
+            return false;
+        }
+    }
+    exponent = exponent < LEAST_EXPONENT ? Ints{} + LEAST_EXPONENT : exponent;
+    // Powers of two, with which the last bit that is kept is 1.
+    const int32_t one = 127 << 23, bits = (23 + truncation.extra_bits) << 23;
+    const Row factor = (Row)(one + bits - (exponent - one)), back = (Row)(exponent - bits);
+    Ints total = __builtin_convertvector(sum * factor, Ints);
+    for (int k = 0; k < truncation.at_once; ++k) {
+        total += __builtin_convertvector(products[k] * factor, Ints);
+    }
+    // Toward zero: what the nearest one has too much is one unit of its last place.
+    const Row near = __builtin_convertvector(total, Row);
+    const Ints again = __builtin_convertvector(near, Ints);
+    const Ints too_large = (again < 0 ? -again : again) > (total < 0 ? -total : total);
+    sum = (Row)((Ints)near + too_large) * back;
+    return true;
+}
+
+FOR_EACH_PROCESSOR void multiply_rows(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8],
+                                      const Truncation *truncation) {
     Row columns[16];
     for (int k = 0; k < 16; ++k) {
-        Bits bits;
         for (int n = 0; n < 8; ++n) {
-            bits[n] = uint32_t{b[n][k]} << 16;
+            columns[k][n] = widened(b[n][k]);
         }
-        memcpy(&columns[k], &bits, sizeof(bits));
     }
     for (int m = 0; m < 16; ++m) {
-        float scales[16];
+        Row before, products[16];
+        memcpy(&before, c[m], sizeof(before));
         for (int k = 0; k < 16; ++k) {
-            const uint32_t bits = uint32_t{a[m][k]} << 16;
-            memcpy(&scales[k], &bits, 4);
+            products[k] = columns[k] * widened(a[m][k]);
         }
-        Row sum;
-        memcpy(&sum, c[m], sizeof(sum));
-        for (int k = 0; k < 16; ++k) {
-            sum += columns[k] * scales[k];
+        Row sum = before;
+        bool is_done = truncation != nullptr;
+        for (int k = 0; is_done && k < 16; k += truncation->at_once) {
+            is_done = add_truncated(sum, products + k, *truncation);
+        }
+        if (!is_done) {
+            sum = before;
+            for (int k = 0; k < 16; ++k) {
+                sum += products[k];
+            }
         }
         memcpy(c[m], &sum, sizeof(sum));
     }
@@ -53,6 +107,9 @@ FOR_EACH_PROCESSOR void multiply_rows(const uint16_t (&a)[16][16], const uint16_
 
 } // namespace
 
-void multiply(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8]) { multiply_rows(a, b, c); }
+void multiply(const uint16_t (&a)[16][16], const uint16_t (&b)[8][16], float (&c)[16][8], EmuSums sums) {
+    static constexpr Truncation AMPERE{8, 1}, HOPPER{16, 2};
+    multiply_rows(a, b, c, sums == EMU_NEAREST ? nullptr : sums == EMU_AMPERE ? &AMPERE : &HOPPER);
+}
 
 } // namespace emu

@@ -169,7 +169,7 @@ void Worker::mma(Thread &thread, MmaOperands *operands, Site site) {
     memcpy(&exchange.c[g + 8][2 * t], &operands->c[2], 8);
     const bool last = meet(me, Operation::MMA, site);
     if (last) {
-        multiply(exchange.a, exchange.b, exchange.c);
+        multiply(exchange.a, exchange.b, exchange.c, launch->config.sums);
         ++counters.mma;
     }
     finish(me, last);

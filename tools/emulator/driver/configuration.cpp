@@ -99,6 +99,10 @@ std::string read_word(const std::string &key, const std::string &value, Configur
         if (!read_choice(value, {"issue", "wait", "random"}, place))
             return "issue, wait or random";
         emulator.copies = EmuCopies(place);
+    } else if (key == "sums") {
+        if (!read_choice(value, {"nearest", "ampere", "hopper"}, place))
+            return "nearest, ampere or hopper";
+        emulator.sums = EmuSums(place);
     } else if (key == "seed") {
         if (!read_number(value, number))
             return "a number";
@@ -113,7 +117,7 @@ std::string read_word(const std::string &key, const std::string &value, Configur
         emulator.count = uint32_t(place);
     } else {
         return "devices, cc, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, launch-lost-at, "
-               "streams, schedule, copies, seed, workers or count before the =";
+               "streams, schedule, copies, sums, seed, workers or count before the =";
     }
     return "";
 }

@@ -25,7 +25,7 @@ struct Configuration {
     uint64_t launch_lost_at = 0;
     // Whether queued work runs at random times instead of as late as is legal.
     bool random_streams = false;
-    EmuConfig emulator = {1, EMU_IN_ORDER, EMU_AT_WAIT, 1, 0, 0};
+    EmuConfig emulator = {1, EMU_IN_ORDER, EMU_AT_WAIT, EMU_NEAREST, 1, 0, 0};
 };
 
 // Reads words such as "cc=8.9,memory=4G" over what `configuration` holds. Gives "", or what is wrong.

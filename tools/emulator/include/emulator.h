@@ -25,11 +25,22 @@ typedef enum EmuCopies {
     EMU_AT_RANDOM = 2,
 } EmuCopies;
 
+/** How a matrix instruction adds its products to what was there. */
+typedef enum EmuSums {
+    /** One after the other, each sum to the nearest f32. */
+    EMU_NEAREST = 0,
+    /** Eight at a time, cut one bit behind those of an f32 as large as the largest, their sum cut to f32: as an A100. */
+    EMU_AMPERE = 1,
+    /** All 16 at a time, cut two bits behind: as an H100. */
+    EMU_HOPPER = 2,
+} EmuSums;
+
 /** How a launch is run. */
 typedef struct EmuConfig {
     uint64_t seed;
     EmuSchedule schedule;
     EmuCopies copies;
+    EmuSums sums;
     /** Threads of the machine that blocks are spread over, at least 1. The result does not depend on it. */
     uint32_t workers;
     /** Whether the counters below are kept beyond those that cost nothing. */

@@ -95,6 +95,7 @@ int main(int argument_count, char **arguments) {
     config.seed = launch.number<uint64_t>();
     config.schedule = static_cast<EmuSchedule>(launch.number<uint32_t>());
     config.copies = static_cast<EmuCopies>(launch.number<uint32_t>());
+    config.sums = static_cast<EmuSums>(launch.number<uint32_t>());
     config.workers = launch.number<uint32_t>();
     config.count = launch.number<uint32_t>();
     config.shared_limit = launch.number<uint32_t>();

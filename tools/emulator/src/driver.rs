@@ -35,6 +35,7 @@
 //! | `streams=random` | queued work runs at random times, as a device may run it, instead of as late as is legal: `lazy` | lazy |
 //! | `schedule=random` | order of a block's threads: `in-order`, `reversed`, `random` or `pct` | in-order |
 //! | `copies=random` | when asynchronous copies inside of kernels land: at their `issue`, at the `wait`, or `random` | wait |
+//! | `sums=hopper` | how matrix instructions add: to the `nearest` f32, or cut as on an A100, `ampere`, or on an H100, `hopper` | nearest |
 //! | `seed=7` | of all that is random | 1 |
 //! | `workers=2` | threads of the machine that run blocks | 1 |
 //! | `count=yes` | whether the emulator counts, see [`Counters::emulator`] | no |
@@ -46,7 +47,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::Library;
 
-use crate::emulate::{Copies, Counters as EmulatorCounters, Schedule};
+use crate::emulate::{Copies, Counters as EmulatorCounters, Schedule, Sums};
 use crate::kernels::Kernels;
 
 /// When queued work runs.
@@ -86,6 +87,8 @@ pub struct Configuration {
     pub schedule: Schedule,
     /// When asynchronous copies inside of kernels land.
     pub copies: Copies,
+    /// How matrix instructions add.
+    pub sums: Sums,
     /// Of all that is random.
     pub seed: u64,
     /// Threads of the machine that run blocks.
@@ -109,6 +112,7 @@ impl Default for Configuration {
             streams: Streams::Lazy,
             schedule: Schedule::InOrder,
             copies: Copies::AtWait,
+            sums: Sums::Nearest,
             seed: 1,
             workers: 1,
             count: false,
@@ -136,13 +140,18 @@ impl fmt::Display for Configuration {
             Copies::AtWait => "wait",
             Copies::AtRandom => "random",
         };
+        let sums = match self.sums {
+            Sums::Nearest => "nearest",
+            Sums::Ampere => "ampere",
+            Sums::Hopper => "hopper",
+        };
         write!(f, "devices={},cc={major}.{minor},memory={}", self.devices, self.memory)?;
         write!(f, ",driver={},pools={}", self.driver_version, yes(self.memory_pools))?;
         write!(f, ",out-of-memory-at={}", self.out_of_memory_at.unwrap_or(0))?;
         write!(f, ",launch-fails-at={}", self.launch_fails_at.unwrap_or(0))?;
         write!(f, ",launch-error={}", self.launch_error)?;
         write!(f, ",launch-lost-at={},streams={streams}", self.launch_lost_at.unwrap_or(0))?;
-        write!(f, ",schedule={schedule},copies={copies},seed={}", self.seed)?;
+        write!(f, ",schedule={schedule},copies={copies},sums={sums},seed={}", self.seed)?;
         write!(f, ",workers={},count={}", self.workers, yes(self.count))
     }
 }

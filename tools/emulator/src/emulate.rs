@@ -45,6 +45,23 @@ impl Copies {
     pub const ALL: [Copies; 3] = [Copies::AtIssue, Copies::AtWait, Copies::AtRandom];
 }
 
+/// How a matrix instruction adds its products to what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Sums {
+    /// One after the other, each sum to the nearest f32.
+    #[default]
+    Nearest,
+    /// As an A100: eight at a time, cut one bit behind those of an f32 as large as the largest, their sum cut to f32.
+    Ampere,
+    /// As an H100: all 16 at a time, cut two bits behind.
+    Hopper,
+}
+
+impl Sums {
+    /// All of them.
+    pub const ALL: [Sums; 3] = [Sums::Nearest, Sums::Ampere, Sums::Hopper];
+}
+
 /// How a launch is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -54,6 +71,8 @@ pub struct Config {
     pub schedule: Schedule,
     /// When copies land.
     pub copies: Copies,
+    /// How matrix instructions add.
+    pub sums: Sums,
     /// Threads of the machine that blocks are spread over; results do not depend on it.
     pub workers: u32,
     /// Whether all counters are kept, and not only those that cost nothing.
@@ -68,6 +87,7 @@ impl Default for Config {
             seed: 0,
             schedule: Schedule::default(),
             copies: Copies::default(),
+            sums: Sums::default(),
             workers: 1,
             count: false,
             shared_limit: 0,
@@ -89,6 +109,11 @@ impl Config {
     /// With copies that land at another time.
     pub fn copies(self, copies: Copies) -> Self {
         Self { copies, ..self }
+    }
+
+    /// With matrix instructions that add otherwise.
+    pub fn sums(self, sums: Sums) -> Self {
+        Self { sums, ..self }
     }
 
     /// On so many threads of the machine.
@@ -125,6 +150,7 @@ impl Config {
             seed: self.seed,
             schedule: self.schedule as u32,
             copies: self.copies as u32,
+            sums: self.sums as u32,
             workers: self.workers,
             count: self.count.into(),
             shared_limit: self.shared_limit,

@@ -20,6 +20,7 @@ pub(crate) struct Config {
     pub seed: u64,
     pub schedule: u32,
     pub copies: u32,
+    pub sums: u32,
     pub workers: u32,
     pub count: u32,
     pub shared_limit: u32,

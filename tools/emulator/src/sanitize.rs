@@ -264,7 +264,9 @@ fn encode(launch: &Launch, config: &Config) -> Vec<u8> {
     }
     let config = config.raw();
     bytes.extend(config.seed.to_le_bytes());
-    for field in [config.schedule, config.copies, config.workers, config.count, config.shared_limit] {
+    for field in
+        [config.schedule, config.copies, config.sums, config.workers, config.count, config.shared_limit]
+    {
         bytes.extend(field.to_le_bytes());
     }
     bytes.extend((launch.buffers.len() as u32).to_le_bytes());
