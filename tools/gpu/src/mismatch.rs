@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 /// Wrong places that are told one by one.
 const TOLD: usize = 64;
 
+/// Values of both outputs that are told at most, round the first wrong place: a full-size step's parameters are 130 MB.
+const WHOLE: usize = 1 << 16;
+
 /// An output that is wrong somewhere.
 pub struct Mismatch {
     /// Which output, of which kernel and sizes.
@@ -23,6 +26,10 @@ impl Mismatch {
     /// For the report.
     pub fn to_json(&self) -> Value {
         let value = |values: &[String], at: usize| values.get(at).cloned();
+        let wrong = self.places.first().copied().unwrap_or(0);
+        let begin = wrong.saturating_sub(WHOLE / 2).min(self.expected.len().saturating_sub(WHOLE));
+        let around =
+            |values: &[String]| -> Vec<String> { values.iter().skip(begin).take(WHOLE).cloned().collect() };
         let first = self.places.iter().take(TOLD).map(
             |&at| json!({ "at": at, "found": value(&self.found, at), "expected": value(&self.expected, at) }),
         );
@@ -34,7 +41,7 @@ impl Mismatch {
             "first": first.collect::<Vec<_>>(),
             "wrong_by_index_mod_8": remainders(&self.places, 8),
             "wrong_by_index_mod_16": remainders(&self.places, 16),
-            "outputs": { "found": self.found, "expected": self.expected },
+            "outputs": { "begin": begin, "found": around(&self.found), "expected": around(&self.expected) },
         })
     }
 }
@@ -62,5 +69,23 @@ mod tests {
         assert_eq!(report["wrong_by_index_mod_16"][11], 62);
         assert_eq!(report["first"].as_array().unwrap().len(), TOLD);
         assert_eq!(report["first"][1], json!({ "at": 11, "found": "11", "expected": "11" }));
+        let outputs = &report["outputs"];
+        let sizes = ["found", "expected"].map(|which| outputs[which].as_array().unwrap().len());
+        assert_eq!((&outputs["begin"], sizes), (&json!(0), [999, 1000]));
+    }
+
+    #[test]
+    fn of_long_outputs_what_is_round_the_first_wrong_place_is_told() {
+        let words: Vec<String> = (0..3 * WHOLE).map(|at| at.to_string()).collect();
+        for (wrong, begin) in [(5, 0), (WHOLE, WHOLE / 2), (3 * WHOLE - 1, 2 * WHOLE)] {
+            let (found, expected) = (words.clone(), words.clone());
+            let mismatch = Mismatch { what: "y".into(), seed: None, places: vec![wrong], found, expected };
+            let outputs = &mismatch.to_json()["outputs"];
+            assert_eq!(outputs["begin"], begin);
+            for which in ["found", "expected"] {
+                let told = outputs[which].as_array().unwrap();
+                assert_eq!((told.len(), &told[wrong - begin]), (WHOLE, &json!(wrong.to_string())));
+            }
+        }
     }
 }
