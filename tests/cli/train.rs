@@ -506,7 +506,7 @@ fn an_average_resumes_to_the_same_bits() {
 fn the_size_is_settled_by_the_training_queries() {
     let folder = with_data();
     folder.ok("train --train train.txt -o model --epochs 1 --blocks 1 --ffn 8");
-    contains(&folder.text("model/train.toml"), &["hidden = 64", "heads = 4", "blocks = 1", "ffn = 8"]);
+    contains(&folder.text("model/train.toml"), &["hidden = 64", "heads = 2", "blocks = 1", "ffn = 8"]);
     folder.ok("train --train train.txt -o full --epochs 1 --size full --hidden 8 --blocks 1 --ffn 8");
     contains(&folder.text("full/train.toml"), &["hidden = 8", "heads = 8", "blocks = 1"]);
 }
