@@ -4,6 +4,8 @@
 //! pointers, trap.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use crate::built;
 
@@ -284,8 +286,7 @@ fn included(source: &str, allowed: impl Fn(&str) -> bool) -> Vec<String> {
 fn kernels_reach_memory_through_ptx_only() {
     let folder = built::root().join("kernels");
     let texts = |endings: &[&str]| -> Vec<(String, String)> {
-        let name =
-            |path: &std::path::Path| path.file_name().expect("has a name").to_string_lossy().into_owned();
+        let name = |path: &Path| path.file_name().expect("has a name").to_string_lossy().into_owned();
         built::with_ending(&folder, endings).iter().map(|path| (name(path), built::text(path))).collect()
     };
     let headers = texts(&["h"]);
@@ -401,6 +402,19 @@ fn faults_name_their_line() {
     let faults = found("/* one\n   two */\nconst char *text = \"a\\\"b\n\"; // three\n__syncthreads();\n");
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].starts_with("line 5: `__syncthreads`"), "{faults:?}");
+}
+
+/// The guide stops a debugger at a line, and says what stands there.
+#[test]
+fn the_line_of_the_guide_is_where_it_says() {
+    let guide = include_str!("../../docs/kernels.md");
+    let after = |begin| guide.lines().find_map(|line| line.strip_prefix(begin)).expect(begin);
+    let text = after("(gdb) # where it calls ");
+    let (file, line) = after("(gdb) break ").split(' ').next().unwrap().split_once(':').unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file);
+    let source = fs::read_to_string(path).unwrap();
+    let found = source.lines().position(|line| line.contains(text)).map(|at| at + 1);
+    assert_eq!(found, line.parse().ok(), "the line of `{text}` in {file}; docs/kernels.md, Debugging in gdb");
 }
 
 #[test]

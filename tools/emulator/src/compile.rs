@@ -160,6 +160,9 @@ impl Compiler {
                 .into();
         flags.extend(["-Wall".into(), "-Wextra".into(), "-I".into(), include]);
         flags.extend(self.levels(of_kernels).map(String::from));
+        if self.debug {
+            flags.push("-DSETRANK_DEBUGGED".into());
+        }
         match self.build {
             Build::Checked => flags.push("-Werror".into()),
             Build::Changed => {}
@@ -174,7 +177,8 @@ impl Compiler {
     /// longer.
     fn levels(&self, of_kernels: bool) -> [&'static str; 2] {
         match (self.build, of_kernels) {
-            (Build::Checked | Build::Changed, _) if self.debug => ["-Og", "-g"],
+            (Build::Checked | Build::Changed, true) if self.debug => ["-O0", "-g"],
+            (Build::Checked | Build::Changed, false) if self.debug => ["-Og", "-g"],
             (Build::Checked, _) => ["-O2", "-g1"],
             (Build::Changed, _) | (_, false) => ["-O1", "-g1"],
             (Build::Address | Build::Thread, true) => ["-O0", "-g1"],

@@ -12,7 +12,11 @@
 #define __constant__ static const
 #define __grid_constant__
 #define __launch_bounds__(...)
+#ifdef SETRANK_DEBUGGED // where a function is called, a debugger can stop
+#define __forceinline__ inline
+#else
 #define __forceinline__ inline __attribute__((always_inline))
+#endif
 #define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __align__(bytes) __attribute__((aligned(bytes)))
