@@ -1,11 +1,14 @@
 //! Steps on a GPU, timed by events, and what its memory and its products reach.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use half::bf16;
 
-use super::plan::{Mode, Plan, not_finite};
+use super::machine;
+use super::plan::{Mode, Plan};
 use super::report::{GpuFigures, KernelFigures, Measured};
+use super::trial::{batch, not_finite};
 use crate::Result;
 use crate::data::batch::{Batch, Extent};
 use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
@@ -20,6 +23,9 @@ use crate::train::state::Weights;
 
 /// Steps in which every launch is timed, at most.
 const PROFILED: usize = 3;
+
+/// How long a card computes before it is timed: one that has idled begins at a low clock.
+const WARM: Duration = Duration::from_millis(200);
 
 /// Steps of training that may be queued.
 const AHEAD: usize = 2;
@@ -36,15 +42,15 @@ trait Step {
 }
 
 /// The training step, on features that stay on the GPU.
-struct Training<'a> {
+struct Training {
     learner: GpuLearner,
-    batch: &'a Batch,
+    batch: Batch,
     seed: u64,
     lr: f64,
     queued: VecDeque<u64>,
 }
 
-impl Training<'_> {
+impl Training {
     fn finish(&mut self) -> Result<()> {
         let (Some(step), Some(outcome)) = (self.queued.pop_front(), self.learner.outcome(true)?) else {
             return Ok(());
@@ -56,7 +62,7 @@ impl Training<'_> {
     }
 }
 
-impl Step for Training<'_> {
+impl Step for Training {
     fn gpu(&self) -> &Gpu {
         self.learner.gpu()
     }
@@ -64,7 +70,7 @@ impl Step for Training<'_> {
     fn queue(&mut self, number: u64) -> Result<()> {
         self.learner.begin()?;
         let training = TrainingStep { seed: self.seed, step: number };
-        self.learner.accumulate(self.batch, Extent::of(self.batch).sets, training)?;
+        self.learner.accumulate(&self.batch, Extent::of(&self.batch).sets, training)?;
         self.learner.finish(self.lr)?;
         self.queued.push_back(number);
         if self.queued.len() > AHEAD { self.finish() } else { Ok(()) }
@@ -119,11 +125,11 @@ impl Step for Scoring {
     }
 }
 
-/// Refuses a batch that the GPU has not the memory for, and a model that no kernel computes.
-pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
+/// The first GPU that can be used, unless it has not the memory for the batch or no kernel computes the model.
+pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<Gpu, DeviceError> {
     let gpu = Gpu::first()?;
     let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
-    let extent = Extent { documents: plan.sizes.iter().sum(), sets: plan.sizes.len() };
+    let extent = Extent { documents: plan.documents(), sets: plan.sizes.len() };
     let len = layouts.layouts().device.len();
     let bytes_of = |extent| match plan.mode {
         // Parameters, rounded ones, gradients, two moments.
@@ -134,83 +140,105 @@ pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
     };
     let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
     if needed <= free {
-        return Ok(());
+        return Ok(gpu);
     }
     let Extent { documents, sets } = extent;
     let possible = room::possible(extent, free, bytes_of);
     Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible })
 }
 
-/// Measures `plan` on the first GPU that can be used.
-pub(super) fn measure(plan: &Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Measured> {
-    let batch = plan.batch();
-    let parameters = model.layout().init(plan.seed);
-    let gpu = Gpu::first()?;
-    let free = gpu.memory()?.0;
-    match plan.mode {
-        Mode::Train => {
-            let mut learner = GpuLearner::new(gpu, model, Weights::new(parameters), objective)?;
-            learner.keep_features(&batch)?;
-            let (batch, seed) = (&batch, plan.seed);
-            let mut training = Training { learner, batch, seed, lr, queued: VecDeque::new() };
-            time(plan, &mut training, free)
-        }
-        Mode::Infer => time(plan, &mut Scoring::new(gpu, &model, &parameters, &batch)?, free),
-    }
+/// On the first GPU that can be used.
+pub(super) struct GpuTrial<'a> {
+    plan: &'a Plan,
+    step: Box<dyn Step>,
+    /// Steps taken so far.
+    taken: u64,
+    /// Bytes that were free before anything was there.
+    free: usize,
 }
 
-/// Takes the steps of warm-up, those that count, and a few whose launches are timed one by one. `free` bytes were free
-/// before anything was there.
-fn time(plan: &Plan, step: &mut dyn Step, free: usize) -> Result<Measured> {
-    let mut number = 0;
-    let mut take = |step: &mut dyn Step, count: usize| -> Result<Vec<Event>> {
-        let mut events = vec![step.gpu().record()?];
-        for _ in 0..count {
-            step.queue(number)?;
-            number += 1;
-            events.push(step.gpu().record()?);
-        }
-        step.settle()?;
-        Ok(events)
-    };
-    take(step, plan.warmup)?;
-    let before = step.gpu().launches();
-    let events = take(step, plan.steps)?;
-    let launches = step.gpu().launches() - before;
-    let between = |events: &[Event]| step.gpu().milliseconds(&events[0], &events[1]).map(f64::from);
-    let seconds: Vec<f64> =
-        events.windows(2).map(|pair| between(pair).map(|ms| ms / 1e3)).collect::<Result<_, _>>()?;
-    let device_bytes = free.saturating_sub(step.gpu().memory()?.0);
+impl<'a> GpuTrial<'a> {
+    pub fn new(plan: &'a Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Self> {
+        let gpu = check(plan, &model)?;
+        let free = gpu.memory()?.0;
+        let (batch, seed) = (batch(plan), plan.seed);
+        let parameters = model.layout().init(seed);
+        let step: Box<dyn Step> = match plan.mode {
+            Mode::Train => {
+                let mut learner = GpuLearner::new(gpu, model, Weights::new(parameters), objective)?;
+                learner.keep_features(&batch)?;
+                Box::new(Training { learner, batch, seed, lr, queued: VecDeque::new() })
+            }
+            Mode::Infer => Box::new(Scoring::new(gpu, &model, &parameters, &batch)?),
+        };
+        Ok(GpuTrial { plan, step, taken: 0, free })
+    }
 
-    let profiled = plan.steps.min(PROFILED);
-    step.gpu().start_profile();
-    let events = take(step, profiled)?;
-    let gpu = step.gpu();
-    let kernels = gpu.end_profile()?.into_iter().map(|time| KernelFigures {
-        kernel: time.kernel.to_owned(),
-        launches: time.launches as f64 / profiled as f64,
-        seconds: time.seconds / profiled as f64,
-    });
-    let kernels: Vec<KernelFigures> = kernels.collect();
-    let whole = f64::from(gpu.milliseconds(&events[0], &events[profiled])?) / 1e3 / profiled as f64;
-    let of_kernels: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
-    Ok(Measured {
-        seconds,
-        allocations_per_step: None,
-        peak_rss_bytes: super::machine::peak_rss(),
-        gpu: Some(GpuFigures {
-            name: gpu.info().name.clone(),
-            launches_per_step: launches as f64 / plan.steps as f64,
-            device_bytes,
-            copy_bytes_per_s: copy_bytes_per_s(gpu)?,
-            exponentials_per_s: gpu.exponentials_per_s()?,
-            floor_docs_per_s: None,
-            share_of_floor: None,
-            kernels,
-            profiled_step_s: whole,
-            between_kernels_s: whole - of_kernels,
-        }),
-    })
+    /// Takes the steps of warm-up, those that count, and a few whose launches are timed one by one.
+    pub fn measure(&mut self) -> Result<Measured> {
+        machine::restart_peak_rss();
+        self.warm_up()?;
+        let before = self.step.gpu().launches();
+        let events = self.take(self.plan.steps)?;
+        let gpu = self.step.gpu();
+        let launches = gpu.launches() - before;
+        let between = |events: &[Event]| gpu.milliseconds(&events[0], &events[1]).map(f64::from);
+        let seconds: Vec<f64> =
+            events.windows(2).map(|pair| between(pair).map(|ms| ms / 1e3)).collect::<Result<_, _>>()?;
+        let device_bytes = self.free.saturating_sub(gpu.memory()?.0);
+
+        let profiled = self.plan.steps.min(PROFILED);
+        gpu.start_profile();
+        let events = self.take(profiled)?;
+        let gpu = self.step.gpu();
+        let kernels = gpu.end_profile()?.into_iter().map(|time| KernelFigures {
+            kernel: time.kernel.to_owned(),
+            launches: time.launches as f64 / profiled as f64,
+            seconds: time.seconds / profiled as f64,
+        });
+        let kernels: Vec<KernelFigures> = kernels.collect();
+        let whole = f64::from(gpu.milliseconds(&events[0], &events[profiled])?) / 1e3 / profiled as f64;
+        let of_kernels: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
+        Ok(Measured {
+            seconds,
+            allocations_per_step: None,
+            peak_rss_bytes: machine::peak_rss(),
+            gpu: Some(GpuFigures {
+                name: gpu.info().name.clone(),
+                launches_per_step: launches as f64 / self.plan.steps as f64,
+                device_bytes,
+                copy_bytes_per_s: copy_bytes_per_s(gpu)?,
+                exponentials_per_s: gpu.exponentials_per_s()?,
+                floor_docs_per_s: None,
+                share_of_floor: None,
+                kernels,
+                profiled_step_s: whole,
+                between_kernels_s: whole - of_kernels,
+            }),
+        })
+    }
+
+    /// The plan's steps of warm-up, and as many more as a card needs to raise its clock.
+    fn warm_up(&mut self) -> Result<()> {
+        let started = Instant::now();
+        self.take(self.plan.warmup)?;
+        while started.elapsed() < WARM {
+            self.take(1)?;
+        }
+        Ok(())
+    }
+
+    /// Takes `count` steps, with an event before each and behind the last.
+    fn take(&mut self, count: usize) -> Result<Vec<Event>> {
+        let mut events = vec![self.step.gpu().record()?];
+        for _ in 0..count {
+            self.step.queue(self.taken)?;
+            self.taken += 1;
+            events.push(self.step.gpu().record()?);
+        }
+        self.step.settle()?;
+        Ok(events)
+    }
 }
 
 /// Milliseconds that are enough for events to time.

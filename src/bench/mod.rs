@@ -16,6 +16,7 @@ pub mod plan;
 pub mod report;
 pub mod sizes;
 pub mod sweep;
+mod trial;
 
 pub use plan::{Mode, Plan};
 pub use report::{Report, largest};

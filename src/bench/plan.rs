@@ -1,26 +1,16 @@
-//! What is measured, and the measuring.
-
-use std::time::Instant;
+//! What is measured.
 
 use serde::Serialize;
 
-use super::report::{Measured, Report};
-use super::{allocations, machine};
-use crate::config::{Input, ModelConfig};
-use crate::data::batch::Batch;
+use super::machine;
+use super::report::Report;
+use super::trial::Trial;
+use crate::config::ModelConfig;
 use crate::model::flops;
 use crate::model::memory::{Activations, fixed};
-use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
-use crate::ops::loss::Loss;
-use crate::rng::{Rng, Stream};
-use crate::train::config::{DeviceChoice, Preset};
-use crate::train::learner::{Objective, in_pool};
-use crate::train::state::Weights;
-use crate::train::{CpuLearner, TrainConfig};
+use crate::model::setrank::{Keep, SetRank};
+use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
-
-/// Grades of the made-up labels: 0 to 4.
-const GRADES: u32 = 5;
 
 /// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -61,7 +51,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn documents(&self) -> usize {
+    pub(super) fn documents(&self) -> usize {
         self.sizes.iter().sum()
     }
 
@@ -100,42 +90,16 @@ impl Plan {
     /// Where the plan contradicts itself or the machine has not the memory for it, before anything is computed;
     /// where a loss or gradient stops being finite.
     pub fn run(&self, rounds: usize) -> Result<Report> {
-        let mut measured = self.measure()?;
+        let mut trial = Trial::new(self)?;
+        let mut measured = trial.measure()?;
         for _ in 1..rounds {
-            measured.add(self.measure()?);
+            measured.add(trial.measure()?);
         }
         Ok(Report::new(self, measured))
     }
 
-    /// What [`run`](Self::run) reports on.
-    pub(super) fn measure(&self) -> Result<Measured> {
-        let model = self.check()?;
-        machine::restart_peak_rss();
-        if self.device == DeviceChoice::Cuda {
-            return self.measure_on_gpu(model);
-        }
-        let batch = self.batch();
-        let parameters = model.layout().init(self.seed);
-        let (seconds, allocations_per_step) = match self.mode {
-            Mode::Train => self.train(model, parameters, &batch)?,
-            Mode::Infer => self.infer(&model, &parameters, &batch)?,
-        };
-        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss(), gpu: None })
-    }
-
-    #[cfg(feature = "cuda")]
-    fn measure_on_gpu(&self, model: SetRank) -> Result<Measured> {
-        let (objective, lr) = objective();
-        super::gpu::measure(self, model, objective, lr)
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn measure_on_gpu(&self, _: SetRank) -> Result<Measured> {
-        Err(crate::device::DeviceError::from(crate::device::Unavailable::NotBuilt).into())
-    }
-
-    /// The model, if the plan does not contradict itself and fits the memory.
-    pub(super) fn check(&self) -> Result<SetRank> {
+    /// The model, if the plan does not contradict itself and fits the memory of the machine.
+    pub(super) fn model(&self) -> Result<SetRank> {
         for (name, value) in [("steps", self.steps), ("warmup", self.warmup), ("sets", self.sizes.len())] {
             if value == 0 {
                 return Err(Error::config(format!("{name} is 0: it must be at least 1")));
@@ -149,11 +113,19 @@ impl Plan {
         }
         let model = SetRank::new(self.config.clone())?;
         self.check_memory(machine::available_memory(), model.layout().len())?;
+        Ok(model)
+    }
+
+    /// Refuses what [`run`](Self::run) would, before anything is computed.
+    pub(super) fn check(&self) -> Result<()> {
+        let model = self.model()?;
         #[cfg(feature = "cuda")]
         if self.device == DeviceChoice::Cuda {
             super::gpu::check(self, &model)?;
         }
-        Ok(model)
+        #[cfg(not(feature = "cuda"))]
+        let _ = model;
+        Ok(())
     }
 
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {
@@ -161,88 +133,6 @@ impl Plan {
         let advice = "take fewer or smaller sets, or a smaller model";
         machine::check_memory(available, self.bytes(parameters), &batch, advice)
     }
-
-    /// Random features and labels: normal, or uniform in [0, 1) for the rbf input.
-    pub(super) fn batch(&self) -> Batch {
-        let mut batch = Batch { rows: (0..self.documents()).collect(), ..Batch::default() };
-        batch.offsets.push(0);
-        for &size in &self.sizes {
-            batch.offsets.push(batch.offsets[batch.offsets.len() - 1] + size);
-        }
-        let mut rng = Rng::new(self.seed, Stream::Benchmark, 1);
-        let values = self.documents() * self.config.input_size();
-        batch.features = match self.config.input {
-            Input::Linear => (0..values).map(|_| rng.normal() as f32).collect(),
-            Input::Rbf => (0..values).map(|_| rng.uniform() as f32).collect(),
-        };
-        batch.labels = (0..self.documents()).map(|_| rng.below(GRADES) as f32).collect();
-        batch
-    }
-
-    /// Seconds of each timed training step, and allocations a step.
-    fn train(&self, model: SetRank, parameters: Vec<f32>, batch: &Batch) -> Result<(Vec<f64>, Option<f64>)> {
-        let (objective, lr) = objective();
-        let mut learner = CpuLearner::new(model, Weights::new(parameters), objective);
-        let (seed, sets) = (self.seed, self.sizes.len());
-        self.time(move |step| {
-            learner.begin();
-            let training = TrainingStep { seed, step };
-            let losses_are_finite =
-                learner.accumulate(batch, sets, training).iter().all(|loss| loss.is_finite());
-            let norm = learner.finish(lr);
-            if losses_are_finite && norm.is_finite() {
-                return Ok(());
-            }
-            Err(not_finite(step))
-        })
-    }
-
-    /// Seconds of each timed forward pass, and allocations a pass.
-    fn infer(&self, model: &SetRank, parameters: &[f32], batch: &Batch) -> Result<(Vec<f64>, Option<f64>)> {
-        let inputs = Inputs { features: &batch.features, offsets: &batch.offsets, ordinals: &batch.ordinals };
-        let mut workspace = Workspace::default();
-        self.time(move |_| {
-            model.forward(&mut workspace, parameters, inputs, Keep::Nothing, None);
-            Ok(())
-        })
-    }
-
-    /// Takes the steps of warm-up and those that count; `step` is told its number.
-    fn time(&self, mut step: impl FnMut(u64) -> Result<()> + Send) -> Result<(Vec<f64>, Option<f64>)> {
-        let mut seconds = Vec::with_capacity(self.steps);
-        in_pool(move || {
-            let mut number = 0;
-            let mut next = || {
-                number += 1;
-                step(number - 1)
-            };
-            (0..self.warmup).try_for_each(|_| next())?;
-            let before = allocations::count();
-            for _ in 0..self.steps {
-                let started = Instant::now();
-                next()?;
-                seconds.push(started.elapsed().as_secs_f64());
-            }
-            let count = allocations::count().zip(before).map(|(after, before)| after - before);
-            Ok((seconds, count.map(|count| count as f64 / self.steps as f64)))
-        })
-    }
-}
-
-/// What a training step minimises, and its learning rate: the loss of the authors' code, which other implementations
-/// have, too.
-fn objective() -> (Objective, f64) {
-    let recommended = TrainConfig::preset(Preset::Default);
-    let loss = Loss::SoftmaxCrossEntropy;
-    (Objective { loss, clip: recommended.clip, adam: recommended.adam(), ema: 0.0 }, recommended.lr)
-}
-
-/// Why a run cannot go on behind step number `step`, from 0.
-pub(super) fn not_finite(step: u64) -> Error {
-    Error::NonFinite(format!(
-        "step {}: a loss or gradient is not finite; try another --seed or a smaller model",
-        step + 1
-    ))
 }
 
 #[cfg(test)]

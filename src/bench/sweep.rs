@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::chart::{Chart, Line};
 use super::plan::{Mode, Plan};
 use super::report::{Measured, Report, largest};
+use super::trial::Trial;
 use crate::config::Encoder;
 use crate::{Error, Result};
 
@@ -137,7 +138,7 @@ impl Growth {
         for _ in 0..rounds {
             best_peak = largest([best_peak, peak()?]);
             for ((at, plan), found) in plans.iter().zip(&mut found) {
-                let measured = plan.measure()?;
+                let measured = Trial::new(plan)?.measure()?;
                 match found {
                     Some(found) => found.add(measured),
                     None => *found = Some(measured),
