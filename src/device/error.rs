@@ -92,7 +92,7 @@ pub enum DeviceError {
     },
     /// The device's memory does not suffice.
     #[error(
-        "{what} needs {} of GPU memory in one piece, but of the {} of GPU {ordinal} {} are free: end what else uses \
+        "{what} would take {} of GPU memory in one piece, but of the {} of GPU {ordinal} {} are free: end what else uses \
          the GPU, or use a smaller model or --device cpu", Bytes(*.needed), Bytes(*.total), Bytes(*.free)
     )]
     OutOfMemory {
@@ -230,7 +230,7 @@ mod tests {
             total: 100,
         };
         let full = full.to_string();
-        assert!(full.contains("the batch needs 3.00 GiB of GPU memory"), "{full}");
+        assert!(full.contains("the batch would take 3.00 GiB of GPU memory"), "{full}");
         assert!(full.contains("of the 100 bytes of GPU 1 5.0 MiB are free"), "{full}");
     }
 }

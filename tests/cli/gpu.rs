@@ -115,7 +115,7 @@ fn what_a_gpu_cannot_do_is_said() {
         ("", "--hidden 96 --heads 3", &["hidden_size is 96", "multiple of 64 up to 512"]),
         ("memory=1180K", "", &["documents in 4 set(s) needs", "are free: use --batch-docs"]),
         ("memory=1140K", "", &["documents in 4 set(s) needs", "are free: use --top-k", "--device cpu"]),
-        ("memory=1M", "", &["the model's parameters, gradients and moments needs"]),
+        ("memory=1M", "", &["the model's parameters, gradients and moments would take"]),
         ("launch-fails-at=20", "", &["CUDA_ERROR_LAUNCH_FAILED"]),
         ("out-of-memory-at=2", "", &["the features of ", " documents needs"]),
         ("out-of-memory-at=3", "", &["a batch of ", "set(s) needs"]),
@@ -189,7 +189,7 @@ fn a_gpu_that_fails_in_the_middle_leaves_what_was_saved() {
     assert_eq!(losses(&folder, "whole").len(), 4);
     for (device, model, parts) in [
         ("launch-fails-at=80", "kernel", &["launching ", "CUDA_ERROR_LAUNCH_FAILED"][..]),
-        ("out-of-memory-at=4", "memory", &["a batch of ", "set(s) needs ", " are free"]),
+        ("out-of-memory-at=4", "memory", &["a batch of ", "set(s) would take ", " are free"]),
     ] {
         on(&folder, "", &train(model, 2)).unwrap();
         let before = saved(model);

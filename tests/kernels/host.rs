@@ -113,7 +113,7 @@ fn memory_runs_out_in_words() {
         let error = gpu.arena("the batch", 2 << 30).unwrap_err();
         assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error:?}");
         let message = error.to_string();
-        assert!(message.contains("the batch needs 2.00 GiB of GPU memory"), "{message}");
+        assert!(message.contains("the batch would take 2.00 GiB of GPU memory"), "{message}");
         gpu.arena("a smaller batch", 1 << 20).unwrap();
     });
 }
