@@ -259,6 +259,19 @@ fn variables_are_text() {
 }
 
 #[test]
+fn kernels_are_not_compiled_for_clippy() {
+    for (wrapper, expected) in [
+        (None, false),
+        (Some("/usr/bin/clippy-driver"), true),
+        (Some("clippy-driver.exe"), true),
+        (Some("/usr/bin/sccache"), false),
+    ] {
+        let variable = |_: &str| wrapper.map(OsString::from);
+        assert_eq!(environment::for_lints(&variable), expected, "{wrapper:?}");
+    }
+}
+
+#[test]
 fn a_family_for_sm_90a_is_built_for_it_alone() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for name in ["b_sm90.cu", "a.cu", "a.h", "ptx.cuh", "README.md"] {

@@ -1,6 +1,7 @@
 //! Variables of the environment: paths and words, all of them text.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use super::error::Error;
 
@@ -16,4 +17,10 @@ pub fn text(variable: Variable, name: &'static str) -> Result<Option<String>, Er
 /// Refuses variables that are set and no text: what reads them would take them for unset, or for others.
 pub fn check(variable: Variable, names: &[&'static str]) -> Result<(), Error> {
     names.iter().try_for_each(|name| text(variable, name).map(drop))
+}
+
+/// Whether it is built for clippy, which keeps that apart and runs nothing: kernels would be compiled for nobody.
+pub fn for_lints(variable: Variable) -> bool {
+    let wrapper = variable("RUSTC_WORKSPACE_WRAPPER").map(PathBuf::from);
+    wrapper.is_some_and(|wrapper| wrapper.file_stem().is_some_and(|name| name == "clippy-driver"))
 }
