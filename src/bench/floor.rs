@@ -1,4 +1,4 @@
-//! The least time that a step can take on a GPU, kernel by kernel.
+//! The least time that a step can take on a GPU whose caches are small against the batch, kernel by kernel.
 //!
 //! Of the design with attention that keeps no matrix of weights, LayerNorm fused with the residual sum before it, and the
 //! network's two products and its norm in one kernel. A kernel takes at least the largest of operations ÷ P, bytes ÷ BW and

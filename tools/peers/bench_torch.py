@@ -1,7 +1,8 @@
-"""Time PyTorch on the same work as `setrank bench`, in every way an expert would try.
+"""Time PyTorch on the same work as `setrank bench`, in the ways an expert would try first.
 
-A variant is `eager` or `compile`, and the number of buckets that the sets are sorted into, as in
-`eager-4`; or `varlen`, which pads nothing. On a GPU products are in bf16 by autocast. Cells are
+A variant is `eager`, `compile`, or `graph`, which is compiled and runs as CUDA graphs, and the number
+of buckets that the sets are sorted into, as in `eager-4`; or `varlen` or `compile-varlen`, which pad
+nothing. On a GPU products are in bf16 by autocast. Cells are
 measured in the order given, and for each variant a JSON object is printed as soon as it is known.
 """
 
@@ -31,6 +32,8 @@ from varlen_torch import Sets, VarlenSetRank
 LEARNING_RATE, CLIP, GRADES = 5e-4, 5.0, 5
 PEAK_SIDE, PEAK_TRIES = {"cpu": 4096, "cuda": 8192}, 3
 COPIED_BYTES = 1 << 30
+# seconds that a card computes before it is timed: one that has idled begins at a low clock
+WARM = 0.2
 # those worth trying on a CPU
 VARIANTS = ("eager-1", "eager-4", "eager-8", "eager-32", "compile-1", "compile-4")
 
@@ -76,27 +79,42 @@ def copy_gbytes() -> float:
 
 def time_steps(step: Step, steps: int, warmup: int, device: str = "cpu") -> list[float]:
     """Seconds of each of `steps` calls after `warmup` others."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for _ in range(warmup):
         step()
+    if device == "cuda":
+        return time_queued_steps(step, steps)
     seconds = []
     for _ in range(steps):
-        wait()
         started = time.perf_counter()
         step()
-        wait()
         seconds.append(time.perf_counter() - started)
     return seconds
 
 
+def time_queued_steps(step: Step, steps: int) -> list[float]:
+    """As `setrank bench` times a GPU: by events between steps that are queued without waiting."""
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    while time.perf_counter() - started < WARM:
+        step()
+        torch.cuda.synchronize()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    return [first.elapsed_time(second) / 1e3 for first, second in zip(events, events[1:])]
+
+
 def make_model(cell: Cell, variant: str) -> tuple[torch.nn.Module, Step, Step]:
     """The model of a variant on a batch that is made up once, its forward pass, and its loss besides."""
-    kind, _, num_buckets = variant.partition("-")
+    num_buckets = variant.partition("-")[2]
     torch.manual_seed(1)
     documents, device = sum(cell.sizes), cell.device
     features = torch.randn(documents, cell.config["num_features"]).to(device)
     labels = torch.randint(GRADES, (documents,)).float().to(device)
-    if kind == "varlen":
+    if variant.endswith("varlen"):
         sets = Sets.of(cell.sizes, cell.config["num_inducing"], device)
         model = VarlenSetRank(SetRank(cell.config)).to(device)
 
@@ -123,8 +141,12 @@ def make_step(cell: Cell, variant: str) -> Step:
     plain = forward_and_loss if cell.mode == "train" else forward
     if variant.startswith("compile"):
         plain = torch.compile(plain, dynamic=False)
+    elif variant.startswith("graph"):
+        plain = torch.compile(plain, dynamic=False, mode="reduce-overhead")
 
     def compute() -> torch.Tensor:
+        if variant.startswith("graph"):
+            torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(cell.device, torch.bfloat16, enabled=cell.device == "cuda"):
             return plain()
 
@@ -224,7 +246,7 @@ def print_line(cell: Cell, of: list[str], args: argparse.Namespace) -> bool:
 def forget(device: str, variant: str) -> None:
     """Frees what a variant had; fails where it left a GPU that nothing runs on any more."""
     gc.collect()
-    if variant.startswith("compile"):
+    if variant.startswith(("compile", "graph")):
         torch.compiler.reset()
     if device == "cuda":
         torch.cuda.synchronize()

@@ -36,12 +36,13 @@ FULL = [
     Part("suite", 10, 60, suite.run),
     Part("peaks", 10, 45, peaks.run),
     Part("throughput", 10, 110, throughput.run),
+    TORCH,
+    Part("peers", 20, 60, peers.run_plain),
     Part("training", 10, 30, training.run),
     Part("sanitizer", 10, 35, sanitizer.run),
     Part("counters", 10, 30, counters.run),
-    TORCH,
     # last: it takes all the time that there is
-    Part("peers", 20, 360, peers.run),
+    Part("compiled peers", 20, 360, peers.run_compiled),
 ]
 STAGES = {"triage": (150.0, TRIAGE), "full": (360.0, FULL)}
 # of a stage's seconds for the last programs to be killed, which may resist, and for the report
@@ -80,7 +81,7 @@ def main() -> int:
             programs = unpack(folder, work / "programs")
         except NoPrograms as error:
             return fail(str(error))
-        stage = Stage(folder, programs, work, args.small, started + seconds - MARGIN)
+        stage = Stage(folder, programs, work, args.small, started + seconds - MARGIN, share=seconds / limit)
         stage.save = lambda: report.save(stage, time.monotonic() - started, CUT_OFF)
         try:
             run_parts(stage, parts)

@@ -37,6 +37,7 @@ class Stage:
     small: bool
     ends: float  # by time.monotonic(), as is the next
     part_ends: float = float("inf")
+    share: float = 1.0  # how much longer than usual the stage may take
     rows: list[dict] = field(default_factory=list)
     outputs: list[dict] = field(default_factory=list)  # of checks: too long for a row
     logs: list[str] = field(default_factory=list)
@@ -60,11 +61,17 @@ class Stage:
         environment: dict[str, str] | None = None,
         each_line: Callable[[str], None] | None = None,
     ) -> Finished:
-        """Runs a program for at most `seconds`, or what is left; its output goes to the log."""
-        if self.left() < LEAST:
+        """Runs a program for at most `seconds`; its output goes to the log.
+
+        Where less than that is left and it needs more, nothing is known of it: it is out of time.
+        """
+        left = self.left()
+        if left < LEAST:
             raise OutOfTime
-        finished = run(command, min(seconds, self.left()), environment, each_line)
+        finished = run(command, min(seconds, left), environment, each_line)
         self.log(finished)
+        if finished.hung and left < seconds:
+            raise OutOfTime
         return finished
 
     def log(self, finished: Finished) -> None:
@@ -104,7 +111,7 @@ class Part:
 
     name: str
     needs: float  # seconds below which it is not begun
-    most: float  # seconds that it may take
+    most: float  # seconds that it may take of a stage of usual length
     run: Callable[[Stage], None]
     needs_gpu: bool = True
 
@@ -119,7 +126,7 @@ def run_parts(stage: Stage, parts: list[Part]) -> None:
 
 def run_part(stage: Stage, part: Part) -> None:
     started = time.monotonic()
-    stage.part_ends = started + part.most
+    stage.part_ends = started + part.most * stage.share
     if part.needs_gpu and not stage.facts.get("device"):
         stage.tell(part.name, "skipped", 0.0, "there is no GPU that can be used: see `machine`")
         return

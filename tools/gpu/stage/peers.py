@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 
 import pytorch
-from part import OUT_OF_TIME, Stage
+from part import OUT_OF_TIME, OutOfTime, Stage
 from throughput import BATCH_DOCS, ENCODERS, MODES
 
-# what is compiled takes long: all is first measured without; sets of one size need no buckets
+# what is compiled takes long, and comes last; sets of one size need no buckets
 PLAIN = {"istella": ("eager-1", "varlen", "eager-8"), "40": ("eager-1", "varlen"), "500": ("eager-1", "varlen")}
-COMPILED = {"istella": ("compile-1", "compile-8"), "40": ("compile-1",), "500": ("compile-1",)}
+COMPILED = {
+    "istella": ("compile-varlen", "compile-1", "compile-8", "graph-1"),
+    "40": ("compile-varlen", "compile-1", "graph-1"),
+    "500": ("compile-varlen", "compile-1", "graph-1"),
+}
 # the smaller batch of `throughput`: what pads needs more memory
 DOCUMENTS = BATCH_DOCS[0]
 # to import PyTorch and measure a variant
@@ -23,23 +27,30 @@ LEAST = 10.0
 Cell = tuple
 
 
-def run(stage: Stage) -> None:
+def run_plain(stage: Stage) -> None:
+    run(stage, PLAIN)
+
+
+def run_compiled(stage: Stage) -> None:
+    run(stage, COMPILED)
+
+
+def run(stage: Stage, variants: dict[str, tuple[str, ...]]) -> None:
     """All cells in one process, the most informative first; where a cell ends it, the others in another."""
     why_not = pytorch.why_not(pytorch.known(stage, 0.0))
     if why_not is not None:
         stage.tell("peers", "skipped", 0.0, why_not)
         return
-    cells = wanted(stage)
+    cells = wanted(stage, variants)
     while cells and stage.left() >= LEAST:
         cells = measure(stage, cells)
     for cell in cells:
         stage.tell(name(cell), "skipped", 0.0, OUT_OF_TIME)
 
 
-def wanted(stage: Stage) -> list[Cell]:
+def wanted(stage: Stage, variants: dict[str, tuple[str, ...]]) -> list[Cell]:
     return [
         (mode, encoder, sizes, variant)
-        for variants in (PLAIN, COMPILED)
         for sizes in (["istella"] if stage.small else variants)
         for encoder in ENCODERS
         for mode in MODES
@@ -57,16 +68,28 @@ def measure(stage: Stage, cells: list[Cell]) -> list[Cell]:
 
     def each_line(line: str) -> None:
         nonlocal began, found
-        if line.startswith("{"):
-            found = json.loads(line)
+        if (of_cell := result(line)) is not None and left:
+            found = of_cell
             tell(stage, left.pop(0), time.monotonic() - began, found)
             began = time.monotonic()
 
-    finished = stage.run(command, stage.left(), each_line=each_line)
+    try:
+        finished = stage.run(command, float("inf"), each_line=each_line)
+    except OutOfTime:
+        return left
     # of what ended the process there is an error, or nothing
-    if left and not finished.hung and "error" not in found:
+    if left and "error" not in found:
         stage.tell(name(left.pop(0)), "error", time.monotonic() - began, finished.says())
     return left
+
+
+def result(line: str) -> dict | None:
+    """The result that a line tells; PyTorch has its own lines, too."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "variant" in found else None
 
 
 def tell(stage: Stage, cell: Cell, seconds: float, found: dict) -> None:

@@ -100,14 +100,17 @@ def run(
             return Finished(command, None, "", "", 0.0, f"does not start: {error.strerror}")
         lines = Lines(out, each_line)
         reason = ""
-        while not reason and not waited_for(program, POLL):
-            lines.read()
-            if stopped:
-                reason = f"interrupted by {stopped[0]}"
-            elif time.monotonic() - started >= seconds:
-                reason = f"still ran after {seconds:.0f} s"
-        if reason:
-            reason += end(program)
+        try:
+            while not reason and not waited_for(program, POLL):
+                lines.read()
+                if stopped:
+                    reason = f"interrupted by {stopped[0]}"
+                elif time.monotonic() - started >= seconds:
+                    reason = f"still ran after {seconds:.0f} s"
+        finally:
+            # also where a line could not be taken: nothing is to be left on the card
+            if program.returncode is None:
+                reason += end(program)
         lines.read()
         taken = time.monotonic() - started
         return Finished(command, None if reason else program.returncode, text(out), text(err), taken, reason)

@@ -14,7 +14,9 @@ import counters
 import main
 import peers
 import process
+import sanitizer
 import speeds
+import suite
 import throughput
 from part import Part, Stage, run_parts
 from report import COMPLETE, Report
@@ -29,7 +31,7 @@ if command == "device":
 elif command == "list" and rest:
     print("counted/k k 4x4")
 elif command == "list":
-    print("right\\nwrong\\nfaults\\ndies\\nhangs")
+    print("right\\nwrong\\nfaults\\ndies\\nptx/hangs")
 elif rest[0] == "right":
     assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1" and rest[1:] == ["--small"]
     answer("passed", told={"vectors": 2})
@@ -43,7 +45,7 @@ elif rest[0] == "faults":
     sys.exit(2)
 elif rest[0] == "dies":
     os.abort()
-elif rest[0] == "hangs":
+elif rest[0] == "ptx/hangs":
     if sys.argv[0].endswith("-bounded"):
         print("block 3, warp 1 waited in vain at copies.cu:40")
     else:
@@ -105,7 +107,7 @@ for mode, encoder, sizes, variant in cells:
         os.abort()
     line = {"docs": 80, "docs_per_s": 1e6 if variant == "eager-1" else 5e5, "variant": variant}
     broken = (mode, encoder, variant) == ("infer", "msab", "varlen")
-    print(json.dumps({"error": "RuntimeError: CUDA error"} if broken else line), flush=True)
+    print(json.dumps({"error": "RuntimeError: CUDA error", "variant": variant} if broken else line), flush=True)
     if broken:
         sys.exit(1)
 """
@@ -152,8 +154,8 @@ class Stages(unittest.TestCase):
         self.assertEqual(rows["wrong"]["status"], "failed")
         self.assertIn("1 of 8 values, at [3]", rows["wrong"]["message"])
         self.assertIn("SIGABRT", rows["dies"]["message"])
-        self.assertIn("still ran after", rows["hangs"]["message"])
-        self.assertIn("block 3, warp 1", rows["bounded waits of hangs"]["message"])
+        self.assertIn("still ran after", rows["ptx/hangs"]["message"])
+        self.assertIn("block 3, warp 1", rows["bounded waits of ptx/hangs"]["message"])
         self.assertIn("Invalid __global__ write", rows["memcheck of faults"]["message"])
         out = self.folder / "out"
         Report("triage", out).begin()
@@ -256,9 +258,10 @@ class Stages(unittest.TestCase):
         self.assertEqual([of[3] for of in cells], [small] * 12 + [large] * 9)
         self.assertEqual({of[2] for of in cells[:3]}, set(throughput.SIZES))
         self.assertNotIn(("train", "imsab"), [of[:2] for of in cells[12:]])
-        # of PyTorch: all that needs no compiling first
-        kinds = [of[3].split("-")[0] for of in peers.wanted(stage)]
-        self.assertEqual(kinds.index("compile"), len(kinds) - kinds.count("compile"))
+        # of PyTorch: what needs no compiling has a part of its own before
+        self.assertFalse([of for of in peers.wanted(stage, peers.PLAIN) if "compile" in of[3] or "graph" in of[3]])
+        parts = [part.name for part in main.FULL]
+        self.assertLess(parts.index("peers"), parts.index("compiled peers"))
 
     def test_what_was_measured_before_the_time_ran_out_is_kept(self) -> None:
         hangs = TORCH + "    if (mode, variant) == ('infer', 'eager-1'):\n        import time; time.sleep(60)\n"
@@ -268,11 +271,57 @@ class Stages(unittest.TestCase):
         kept, peers.LEAST = peers.LEAST, 1.0
         stage = self.stage(2.5)
         stage.facts["torch"] = {"version": "2", "available": True}
-        peers.run(stage)
+        peers.run_plain(stage)
         peers.LEAST = kept
         statuses = [row["status"] for row in stage.rows]
         self.assertEqual(statuses, ["passed"] * 4 + ["skipped"] * (len(statuses) - 4))
-        self.assertEqual(len(statuses), 20)
+        self.assertEqual(len(statuses), 12)
+
+    def test_what_runs_out_of_time_is_no_fault(self) -> None:
+        slow = "#!/usr/bin/env python3\nimport sys, time\nif '--list' in sys.argv: print('model::slow: test')\n"
+        slow += "elif 'list' in sys.argv: print('right')\nelse: time.sleep(60)\n"
+        for name in ("setrank", "kernels", "setrank-gpu-check"):
+            program(self.folder, name, slow)
+        stage = self.stage()
+        stage.facts["device"] = {"name": "Card"}
+        parts = [Part(name, 0, 1.5, run) for name, run in (("checks", checks.run), ("throughput", throughput.run))]
+        run_parts(stage, parts)
+        stage.small, suite.kernels, kept = False, lambda stage: None, suite.kernels
+        run_parts(stage, [Part("suite", 0, 1.5, suite.run)])
+        suite.kernels = kept
+        told = [(row["name"], row["status"]) for row in stage.rows]
+        self.assertIn(("right", "skipped"), told)
+        self.assertIn(("model::slow", "skipped"), told)
+        self.assertEqual({status for _, status in told}, {"skipped"})
+
+    def test_a_longer_stage_has_longer_parts(self) -> None:
+        stage = self.stage()
+        stage.share, stage.facts["device"] = 2.0, {"name": "Card"}
+        left: list[float] = []
+        run_parts(stage, [Part("part", 0, 10, lambda stage: left.append(stage.left()))])
+        self.assertTrue(19 < left[0] <= 20)
+
+    def test_a_line_that_cannot_be_taken_leaves_no_program(self) -> None:
+        command = ["sh", "-c", "echo a; exec sleep 600"]
+
+        def breaks(line: str) -> None:
+            raise ValueError(line)
+
+        began = time.monotonic()
+        with self.assertRaises(ValueError):
+            process.run(command, 60, each_line=breaks)
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertIsNone(peers.result('{"a": 1}') or peers.result("{torch}") or peers.result("[1]"))
+
+    def test_what_a_tool_cannot_do_here_is_no_fault(self) -> None:
+        def of(code: int, said: str) -> str:
+            finished = process.Finished([], code, "", said, 1.0)
+            return sanitizer.verdict(finished, said.splitlines())[0]
+
+        self.assertEqual(of(0, "========= ERROR SUMMARY: 0 errors"), "passed")
+        self.assertEqual(of(99, "========= Error: Device not supported\n========= ERROR SUMMARY: 1 error"), "skipped")
+        self.assertEqual(of(99, "========= Invalid __global__ read\n========= ERROR SUMMARY: 1 error"), "failed")
+        self.assertEqual(of(1, "error: no memory"), "error")
 
     def test_what_was_not_counted_is_no_number(self) -> None:
         self.assertEqual([counters.number(text) for text in ("1,500", "nan", "inf", "", None)], [1500.0] + [None] * 4)
