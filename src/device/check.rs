@@ -171,9 +171,16 @@ pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     Ok(checked)
 }
 
-/// A buffer in an arena of its own: what a kernel wrote behind it would be behind its memory.
+/// A buffer in an arena of its own, so that an emulator or a sanitizer finds what a kernel writes behind it; it is full of
+/// NaN, so that what a kernel does not write is found as well.
 pub(crate) fn taken<T: Element>(gpu: &Gpu, len: usize) -> Result<Buffer<T>, DeviceError> {
-    gpu.arena("the check of a kernel", len * size_of::<T>())?.take(len)
+    let bytes = len * size_of::<T>();
+    let mut arena = gpu.arena("the check of a kernel", bytes)?;
+    let mut all: Buffer<u8> = arena.take(bytes)?;
+    gpu.upload(&mut all, &vec![0xFF; bytes])?;
+    drop(all);
+    arena.clear()?;
+    arena.take(len)
 }
 
 /// Room for a package in an arena of its own.

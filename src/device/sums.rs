@@ -69,7 +69,7 @@ impl RowOfSums {
     }
 }
 
-/// The nearest f32 that is no larger.
+/// The nearest f32 that is no larger in magnitude.
 fn toward_zero(value: f64) -> f32 {
     let near = value as f32;
     let is_larger = f64::from(near).abs() > value.abs();

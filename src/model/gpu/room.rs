@@ -31,6 +31,7 @@ impl Room {
             self.bytes = 0;
             gpu.synchronize()?;
         }
+        let before = std::mem::take(&mut self.bytes);
         let arena = match self.arena.take() {
             Some(mut arena) => {
                 arena.clear()?;
@@ -54,7 +55,8 @@ impl Room {
                 gpu.arena(&format!("a batch of {documents} documents in {sets} set(s)"), bytes)?
             }
         };
-        self.bytes = self.bytes.max(bytes);
+        // Of an arena that could not be cleared or made, nothing is left.
+        self.bytes = before.max(bytes);
         Ok(self.arena.insert(arena))
     }
 }

@@ -65,7 +65,7 @@ fn launch(gpu: &Gpu, family: &'static str, vector: &Vector) -> Result<Vec<u32>, 
     let mut arena = gpu.arena("a micro-kernel's input", size_of_val(input))?;
     let mut from: Buffer<i32> = arena.take(input.len())?;
     gpu.upload(&mut from, input)?;
-    // An arena each: what a kernel wrote behind a buffer would be behind its memory.
+    // An arena each, so that an emulator or a sanitizer finds what a kernel writes behind a buffer.
     let bytes = vector.output_words * size_of::<i32>();
     let mut to: Buffer<i32> = gpu.arena("a micro-kernel's output", bytes)?.take(vector.output_words)?;
     gpu.zero(&mut to)?;

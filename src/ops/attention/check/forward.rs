@@ -108,7 +108,7 @@ impl Problem {
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let [_, _, rows] = self.rows();
-        // An arena each: what a kernel wrote behind a buffer would be behind its memory.
+        // An arena each, so that an emulator or a sanitizer finds what a kernel writes behind a buffer.
         let arena = |bytes| gpu.arena("the check of attention", bytes);
         let attention = self.on_device(gpu)?;
         let mut heads = arena(2 * rows * self.heads.hidden())?.take(rows * self.heads.hidden())?;
