@@ -125,9 +125,8 @@ impl Step for Scoring {
     }
 }
 
-/// The first GPU that can be used, unless it has not the memory for the batch or no kernel computes the model.
-pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<Gpu, DeviceError> {
-    let gpu = Gpu::first()?;
+/// Refuses a batch that the GPU has not the memory for, and a model that no kernel computes.
+pub(super) fn check(gpu: &Gpu, plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
     let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
     let extent = Extent { documents: plan.documents(), sets: plan.sizes.len() };
     let len = layouts.layouts().device.len();
@@ -140,7 +139,7 @@ pub(super) fn check(plan: &Plan, model: &SetRank) -> Result<Gpu, DeviceError> {
     };
     let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
     if needed <= free {
-        return Ok(gpu);
+        return Ok(());
     }
     let Extent { documents, sets } = extent;
     let possible = room::possible(extent, free, bytes_of);
@@ -159,7 +158,8 @@ pub(super) struct GpuTrial<'a> {
 
 impl<'a> GpuTrial<'a> {
     pub fn new(plan: &'a Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Self> {
-        let gpu = check(plan, &model)?;
+        let gpu = Gpu::first()?;
+        check(&gpu, plan, &model)?;
         let free = gpu.memory()?.0;
         let (batch, seed) = (batch(plan), plan.seed);
         let parameters = model.layout().init(seed);

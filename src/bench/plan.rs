@@ -116,18 +116,6 @@ impl Plan {
         Ok(model)
     }
 
-    /// Refuses what [`run`](Self::run) would, before anything is computed.
-    pub(super) fn check(&self) -> Result<()> {
-        let model = self.model()?;
-        #[cfg(feature = "cuda")]
-        if self.device == DeviceChoice::Cuda {
-            super::gpu::check(self, &model)?;
-        }
-        #[cfg(not(feature = "cuda"))]
-        let _ = model;
-        Ok(())
-    }
-
     fn check_memory(&self, available: Option<u64>, parameters: usize) -> Result<()> {
         let batch = format!("a batch of {} sets with {} documents", self.sizes.len(), self.documents());
         let advice = "take fewer or smaller sets, or a smaller model";

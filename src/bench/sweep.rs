@@ -10,6 +10,10 @@ use super::plan::{Mode, Plan};
 use super::report::{Measured, Report, largest};
 use super::trial::Trial;
 use crate::config::Encoder;
+#[cfg(feature = "cuda")]
+use crate::device::Gpu;
+#[cfg(feature = "cuda")]
+use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
 
 /// Documents of a set along [`Sweep::Sizes`].
@@ -85,9 +89,17 @@ impl Sweep {
     /// # Errors
     /// As [`Plan::run`], with the place.
     pub fn check(self, base: &Plan) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        let gpu = (base.device == DeviceChoice::Cuda).then(Gpu::first).transpose()?;
         for (at, plan) in self.plans_of_both(base) {
+            let fits = |plan: &Plan| -> Result<()> {
+                let _model = plan.model()?;
+                #[cfg(feature = "cuda")]
+                gpu.iter().try_for_each(|gpu| super::gpu::check(gpu, plan, &_model))?;
+                Ok(())
+            };
             let place = format!("{} {at}", self.axis().to_lowercase());
-            plan.check().map_err(|error| Error::config(format!("{place}: {error}")))?;
+            fits(&plan).map_err(|error| Error::config(format!("{place}: {error}")))?;
         }
         Ok(())
     }

