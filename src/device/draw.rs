@@ -3,8 +3,8 @@
 use super::approximate::Approximate;
 use super::sums::Sums;
 
-/// A choice of what a GPU is free in: the order of sums, how those of matrix products are rounded, and the errors of
-/// approximate functions.
+/// A choice of what a GPU is free in: the order of sums, how those of matrix products are rounded, the errors of
+/// approximate functions, and the reference of a softmax.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     number: usize,
@@ -26,6 +26,12 @@ impl Draw {
     fn new(number: usize) -> Self {
         let sums = if number == 0 { Sums::Nearest } else { Sums::Truncated };
         Draw { number, sums, approximate: Approximate(number as u32) }
+    }
+
+    /// How far below the largest score what a softmax subtracts from its scores is, in units of log2. Where it is not the
+    /// largest itself, no weight is exactly 1.
+    pub fn below_largest(self) -> f32 {
+        0.3 * self.number as f32
     }
 
     /// The numbers below a length in the order in which sums go: draw n takes every n-th, and odd draws go backwards.

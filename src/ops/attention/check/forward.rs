@@ -64,13 +64,14 @@ impl Problem {
                     // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
                     let scale = self.scale_log2e();
                     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max) * scale;
+                    let reference = largest - draw.below_largest();
                     let weights: Vec<f32> = scores
                         .iter()
-                        .map(|score| draw.approximate.exp2(score.mul_add(scale, -largest)))
+                        .map(|score| draw.approximate.exp2(score.mul_add(scale, -reference)))
                         .collect();
                     let sum: f32 = weights.iter().sum();
                     answer.log_sum_exp[head * rows + output] =
-                        f64::from((largest + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
+                        f64::from((reference + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
                     let kept = self.kept(&set, head, number);
                     let mut result = RowOfSums::new(draw.sums, width);
                     for (&key, &weight) in keys.iter().zip(&weights) {
