@@ -3,7 +3,7 @@
 #include "attention_forward.cuh"
 
 #define ATTENTION_FORWARD(NAME, D, DROPOUT)                                                                           \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_FORWARD_THREADS)                                          \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_FORWARD_THREADS, ATTENTION_FORWARD_BLOCKS_D##D)           \
         NAME(const __grid_constant__ AttentionForward p) {                                                            \
         attention::forward<D, DROPOUT>(p);                                                                            \
     }
@@ -11,6 +11,16 @@ ATTENTION_FORWARD(attention_forward_d32, 32, false)
 ATTENTION_FORWARD(attention_forward_d32_dropout, 32, true)
 ATTENTION_FORWARD(attention_forward_d64, 64, false)
 ATTENTION_FORWARD(attention_forward_d64_dropout, 64, true)
+
+#define ATTENTION_FORWARD_SPLIT(NAME, D, DROPOUT)                                                                     \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_FORWARD_THREADS, ATTENTION_FORWARD_BLOCKS_D##D)           \
+        NAME(const __grid_constant__ AttentionForward p) {                                                            \
+        attention::forward_split<D, DROPOUT>(p);                                                                      \
+    }
+ATTENTION_FORWARD_SPLIT(attention_forward_split_d32, 32, false)
+ATTENTION_FORWARD_SPLIT(attention_forward_split_d32_dropout, 32, true)
+ATTENTION_FORWARD_SPLIT(attention_forward_split_d64, 64, false)
+ATTENTION_FORWARD_SPLIT(attention_forward_split_d64_dropout, 64, true)
 
 #define ATTENTION_D_QUERIES(NAME, D, DROPOUT)                                                                         \
     extern "C" __global__ void __launch_bounds__(ATTENTION_D_QUERIES_THREADS)                                        \

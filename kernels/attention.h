@@ -4,12 +4,21 @@
 #include <stdint.h>
 
 enum {
-    /** Query rows of a tile of queries. */
+    /** Query rows of a tile of queries, in backward. */
     ATTENTION_QUERY_ROWS = 128,
     /** Key rows of a tile of keys, and those that blocks of queries go over at a time. */
     ATTENTION_KEY_ROWS = 64,
-    /** Threads of a block of forward: a warp for each 32 query rows. */
+    /** Warps of a block of forward, and threads. */
+    ATTENTION_FORWARD_WARPS = 4,
     ATTENTION_FORWARD_THREADS = 128,
+    /** Tiles of 16 query rows that a warp of forward takes at a time: of heads 32 wide, and 64 wide. */
+    ATTENTION_FORWARD_TILES_D32 = 3,
+    ATTENTION_FORWARD_TILES_D64 = 2,
+    /** The most query rows for which the warps of a group share out the keys: each warp has all the rows. */
+    ATTENTION_FORWARD_SPLIT_ROWS = 32,
+    /** Blocks of forward that a multiprocessor has registers for at once: of heads 32 wide, and 64 wide. */
+    ATTENTION_FORWARD_BLOCKS_D32 = 3,
+    ATTENTION_FORWARD_BLOCKS_D64 = 2,
     /** Threads of a block of d_queries: a warp for each 16 query rows. */
     ATTENTION_D_QUERIES_THREADS = 256,
     /** Threads of a block of d_keys: a warp for each 16 key rows. */
@@ -18,7 +27,7 @@ enum {
     ATTENTION_D_KEYS_QUERY_ROWS = 32,
 };
 
-/** A block's work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
+/** Work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
 typedef struct AttentionTile {
     /** Row of q at which the queries begin. */
     int32_t query_begin;
@@ -38,6 +47,18 @@ typedef struct AttentionTile {
     int32_t set;
 } AttentionTile;
 
+/** A block's work in each head: neighbours in a table of whole sets, or in forward of ranges of their queries. */
+typedef struct AttentionBlock {
+    /** Number of the first in the table. */
+    int32_t first_set;
+    /** Sets: each has a group of neighbouring warps. */
+    int32_t sets;
+    /** Warps of a group. */
+    int32_t warps;
+    /** Bytes of shared memory of a group. */
+    int32_t group_bytes;
+} AttentionBlock;
+
 /** Dropout of weights: which are dropped is a function of where they stand. */
 typedef struct AttentionDropout {
     /** The generator's key, lower word. */
@@ -52,14 +73,16 @@ typedef struct AttentionDropout {
     float keep;
 } AttentionDropout;
 
-/** Arguments of `attention_forward_d{D}` and `attention_forward_d{D}_dropout`. */
+/** Arguments of `attention_forward_d{D}` and `attention_forward_split_d{D}`, with and without `_dropout`. */
 typedef struct AttentionForward {
     /** [H, query_rows, D] bf16. */
     const uint16_t *q;
     /** [2, H, key_rows, D] bf16: keys, values. */
     const uint16_t *kv;
-    /** [tiles of queries] work, one for each blockIdx.x. */
+    /** [sets or ranges of their queries] work of a group of warps. */
     const AttentionTile *tiles;
+    /** [blocks] one for each blockIdx.x. */
+    const AttentionBlock *blocks;
     /** [Nq, H·D] bf16: the heads' results, side by side. */
     uint16_t *output;
     /** [H, Nq] f32: natural logarithm of the softmax's denominator. */

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "attention_tile.cuh"
+#include "attention_softmax.cuh"
 
 // Attention, forward: every query attends to all keys of its set, in each head.
 //
@@ -11,164 +11,169 @@
 //             (set, head) are one run; output [Nq, H·D]; log_sum_exp [H, Nq].
 // Checked     by the launcher (src/ops/attention/device.rs): D 32 or 64, tiles inside of the rows and none without
 //             keys, 16-byte alignment.
-// Launch      grid (tiles of queries, H); 128 threads, a warp for each 32 of the tile's 128 query rows; shared memory:
-//             the queries' tile and two pairs of 64 keys and values (`AttentionPlan`).
+// Launch      grid (blocks, H); 128 threads, in groups of 1, 2 or 4 warps, each of which takes a set or a range of its
+//             queries (`ForwardGroups`). The keys and values of a group stay in shared memory where there is room, else
+//             they go through it in chunks; a warp takes up to 3 tiles of 16 queries at a time (2 of heads 64 wide, or
+//             with dropout). In `split`, for 32 shared queries or fewer, each warp has all of them and a part of the
+//             keys, and what the warps gathered is added in the end.
 // Types       bf16 in and out; scores, softmax and sums in f32; weights rounded to bf16 for the product with V.
-// Determinism the same bits for a set whatever the batch around it: keys in order, no atomics.
+// Determinism the same bits for a set whatever the batch around it: keys in order, in `split` parts that depend on the
+//             set alone, no atomics.
 // Writes      `=`: every row of the tiles in output and log_sum_exp, nothing else.
-// Cost        4·n²·D FLOPs and n² exponentials a (set, head) of n queries and keys; 4·2·n·D + 4·n bytes if each input is
-//             read once; keys and values are read again for every 128 query rows. Bound by exponentials at D 32.
-//             Dropout draws once for 4 weights.
+// Cost        4·n²·D FLOPs and n² exponentials a (set, head) of n queries and keys; 4·2·n·D + 4·n bytes, each read once
+//             while keys and values stay and a set is one group's. At n = 360, H 8, D 32, of what would do: 1.03 times the
+//             products and exponentials, 1.00 times the bytes that differ, 0.87 wavefronts of shared memory a product
+//             (counters.txt; 0.78 where a set is one group's). By the rates of an H100 (0.65·798e12 FLOP/s of mma.sync,
+//             3.6e12 exp/s, 3.0e12 B/s, a wavefront and four instructions a cycle) a document and layer takes 0.88 ns of
+//             instructions (194 for the 24 products and 768 exponentials of a step), 0.82 of exponentials, 0.73 of
+//             products, 0.69 of bytes, 0.32 of wavefronts: 12 warps a multiprocessor are to overlap these, which no card
+//             has shown yet. At n = 40 it is bound by bytes.
 // Range       weights are off by 2⁻²⁴ of the largest score's size, of themselves: scores of 2²⁰ are still worth while,
-//             beyond 2³⁰ they need not be finite.
+//             beyond 2³⁰ they need not be finite. Weights are at most 2⁸ before they are divided by their sum.
 // Not-a-number a NaN or infinity in a set makes non-finite what depends on it, and nothing outside of the set.
-// Lost        three pairs of keys and values: more memory a block, and twice the kernels; not measured on a card.
+// Lost        a new scale with every tile of keys: 4 exponentials a query and 64 keys, 6 % at n = 500, and as many
+//             products of the results. Two tiles of queries a warp at 128 registers: 1.13 wavefronts a product at n = 360.
+//             Queries and results through shared memory: 0.17 more. Steps of 64 keys: 64 more registers.
 
 namespace attention {
 
-// A warp's query rows are two tiles of mma's 16, so that a fragment of keys or values is used twice.
-constexpr int FORWARD_TILES = 2;
-static_assert(ATTENTION_FORWARD_THREADS / 32 * FORWARD_TILES * 16 == QUERY_ROWS, "a warp has 32 query rows");
+// Tiles of 16 query rows that a warp goes over the keys with at a time, so that each fragment of keys or values serves
+// them all: as many as there are registers for.
+template <int D, bool DROPOUT>
+constexpr int FORWARD_TILES = D == 32 && !DROPOUT ? ATTENTION_FORWARD_TILES_D32 : ATTENTION_FORWARD_TILES_D64;
 
-template <int D> struct Softmax {
-    // Of the scores in units of log2: the largest so far, and the sum of their powers of two, of the lane's columns.
-    float largest[FORWARD_TILES][2];
-    float sum[FORWARD_TILES][2];
-    // Σ p·v, not yet divided by the sum.
-    Fragments<FORWARD_TILES, D> output;
+// Of a block's warps, those that have a tile's work.
+struct Group {
+    // log2 of the warps, which of them this one is, and bytes of shared memory of each.
+    int log2_warps, member, warp_bytes;
+    // Whether there is work, and which.
+    bool busy;
+    AttentionTile tile;
 
-    __device__ __forceinline__ void start() {
-#pragma unroll
-        for (int m = 0; m < FORWARD_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                largest[m][half] = -INFINITE;
-                sum[m][half] = 0.0f;
-            }
-        }
-        clear(output);
+    // How much of `all`, in order, the warps before this one and number `of` behind it have.
+    __device__ __forceinline__ int share(int all, int of = 0) const { return all * (member + of) >> log2_warps; }
+};
+
+__device__ __forceinline__ Group load_group(const AttentionForward &p) {
+    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(p.blocks + blockIdx.x));
+    AttentionBlock block;
+    static_assert(sizeof(block) == sizeof(words), "a block is a word of 16 bytes");
+    memcpy(&block, &words, sizeof(block));
+    static_assert(ATTENTION_FORWARD_WARPS == 4, "groups are of 1, 2 or 4 warps");
+    const int log2_warps = block.warps >> 1, warp = threadIdx.x >> 5, number = warp >> log2_warps;
+    Group group{log2_warps, warp & (block.warps - 1), block.group_bytes >> log2_warps, number < block.sets, {}};
+    if (group.busy) group.tile = load_tile(p.tiles + block.first_set + number);
+    return group;
+}
+
+// Query rows of a warp on their way over keys.
+template <int D, int TILES, bool DROPOUT> struct Pass {
+    const AttentionForward &p;
+    // Number of the set, and of the first query and key in it; rows of the queries and of their results.
+    int set, first_query, first_key, query_row, output_row;
+    int lane;
+    Softmax<D, TILES> softmax;
+
+    // `row` counts from the tile's first, `key` too.
+    __device__ __forceinline__ Pass(const AttentionForward &p, const AttentionTile &tile, int row, int key)
+        : p(p), set(tile.set), first_query(tile.first_query + row), first_key(tile.first_key + key),
+          query_row(tile.query_begin + row), output_row(tile.output_begin + row), lane(threadIdx.x & 31) {}
+
+    __device__ __forceinline__ void start(int rows) {
+        softmax.start(p.q + (static_cast<size_t>(blockIdx.y) * p.query_rows + query_row) * D, rows, lane);
     }
 
-    // Turns the scores of one more tile of keys into weights and brings what was summed before to their scale.
-    __device__ __forceinline__ void add(Fragments<FORWARD_TILES, KEY_ROWS> &scores, float scale_log2e) {
-#pragma unroll
-        for (int m = 0; m < FORWARD_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float most = -INFINITE;
-#pragma unroll
-                for (int j = 0; j < KEY_ROWS / 8; ++j) {
-                    most = fmaxf(most, fmaxf(scores[m][j][2 * half], scores[m][j][2 * half + 1]));
-                }
-                most = fmaxf(most, ptx::shuffle_xor(most, 1));
-                most = fmaxf(most, ptx::shuffle_xor(most, 2));
-                most = fmaxf(largest[m][half], most * scale_log2e);
-                // Where all scores are −∞ so far, their weights are to be 0, not NaN.
-                const float offset = most == -INFINITE ? 0.0f : most;
-                const float shrink = ptx::exp2(largest[m][half] - offset);
-                largest[m][half] = most;
-                float added = 0.0f;
-#pragma unroll
-                for (int j = 0; j < KEY_ROWS / 8; ++j) {
-#pragma unroll
-                    for (int e = 2 * half; e < 2 * half + 2; ++e) {
-                        scores[m][j][e] = ptx::exp2(fmaf(scores[m][j][e], scale_log2e, -offset));
-                        added += scores[m][j][e];
-                    }
-                }
-                sum[m][half] = fmaf(sum[m][half], shrink, added);
-#pragma unroll
-                for (int d = 0; d < D / 8; ++d) {
-                    output[m][d][2 * half] *= shrink;
-                    output[m][d][2 * half + 1] *= shrink;
-                }
+    // Has the first COUNT tiles attend to all keys.
+    template <int COUNT> __device__ __forceinline__ void attend(Keys<D> &keys) {
+        const int to_values = keys.values().at(lane & 15, lane >> 4) - keys.keys.at(lane & 7, lane >> 3);
+#pragma unroll 1
+        for (int number = 0; number < keys.rows;) {
+            ptx::Shared key = keys.keys.at(keys.next() + (lane & 7), lane >> 3);
+            const int end = min(keys.rows, number + keys.chunk);
+#pragma unroll 1
+            for (; number < end; number += STEP, key += Tile<D>::bytes(STEP)) {
+                // Before there are scores there are registers for it.
+                const uint32_t kept = DROPOUT ? draw_tiles<COUNT>(first_key + number) : 0;
+                softmax.template attend<COUNT, DROPOUT>(key, key + to_values, keys.rows - number, number == 0,
+                                                        p.scale_log2e, kept, lane);
             }
         }
+    }
+
+    __device__ __forceinline__ void store(int rows) const {
+        const size_t head = blockIdx.y, heads = p.heads;
+        softmax.store(p.output + (output_row * heads + head) * D, heads * D,
+                      p.log_sum_exp + (head * p.output_rows + output_row), rows,
+                      DROPOUT ? p.dropout.keep : 1.0f, lane);
+    }
+
+  private:
+    // Which weights of a step are kept: 8 bits for each tile.
+    template <int COUNT> __device__ __forceinline__ uint32_t draw_tiles(int key) const {
+        const Place place{blockIdx.y, static_cast<uint32_t>(set)};
+        uint32_t all = 0;
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+            Kept<STEP / 8> kept;
+            kept.draw_for_queries(p.dropout, place, first_query + m * 16, key, lane);
+            all |= kept.packed() << (8 * m);
+        }
+        return all;
     }
 };
 
+// The warps of a group share out the queries.
 template <int D, bool DROPOUT> __device__ __forceinline__ void forward(const AttentionForward &p) {
-    constexpr int THREADS = ATTENTION_FORWARD_THREADS, TILES = FORWARD_TILES;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const size_t head = blockIdx.y, heads = p.heads;
-    const AttentionTile tile = load_tile(p.tiles);
-    const int key_tiles = (tile.key_rows + KEY_ROWS - 1) / KEY_ROWS;
-
-    const uint16_t *first_query = p.q + (head * p.query_rows + tile.query_begin) * D;
-    const uint16_t *first_key = p.kv + (head * p.key_rows + tile.key_begin) * D;
-    const uint16_t *first_value = p.kv + ((heads + head) * p.key_rows + tile.key_begin) * D;
-
-    const Tile<D> queries{ptx::shared_base()};
-    const Pairs<D, KEY_ROWS> pairs{queries.begin + Tile<D>::bytes(QUERY_ROWS)};
-    const auto load = [&](int number) {
-        if (number < key_tiles) {
-            const int first = number * KEY_ROWS, valid = tile.key_rows - first;
-            pairs.first(number).template load<KEY_ROWS, THREADS>(first_key + static_cast<size_t>(first) * D, valid);
-            pairs.second(number).template load<KEY_ROWS, THREADS>(first_value + static_cast<size_t>(first) * D, valid);
+    constexpr int TILES = FORWARD_TILES<D, DROPOUT>;
+    const Group group = load_group(p);
+    if (!group.busy) return;
+    const AttentionTile &tile = group.tile;
+    const int warps = 1 << group.log2_warps, tiles = (tile.query_rows + 15) / 16;
+    int first_tile = group.share(tiles), left = group.share(tiles, 1) - first_tile;
+    // Of the warp that has the most tiles.
+    int passes = (((tiles + warps - 1) >> group.log2_warps) + TILES - 1) / TILES;
+    Keys<D> keys(p, warps, tile.key_begin, tile.key_rows, group.warp_bytes, passes);
+#pragma unroll 1
+    for (; passes > 0; --passes) {
+        const int count = min(left, TILES), row = first_tile * 16, rows = min(tile.query_rows - row, count * 16);
+        Pass<D, TILES, DROPOUT> pass(p, tile, row, 0);
+        pass.start(rows);
+        if constexpr (TILES == 3) {
+            if (count == 3) pass.template attend<3>(keys);
         }
-        ptx::cp_async_commit();
-    };
-
-    queries.template load<QUERY_ROWS, THREADS>(first_query, tile.query_rows);
-    load(0);
-
-    const bool busy = warp * TILES * 16 < tile.query_rows;
-    uint32_t operand[TILES][D / 16][4];
-    Softmax<D> softmax;
-    softmax.start();
-    for (int number = 0; number < key_tiles; ++number) {
-        ptx::cp_async_wait<0>();
-        // All copies of this pair have landed, and all threads are done with the one that the next copies replace.
-        ptx::barrier();
-        load(number + 1);
-        if (!busy) continue;
-        if (number == 0) {
-#pragma unroll
-            for (int m = 0; m < TILES; ++m) load_operand<D>(operand[m], queries, (warp * TILES + m) * 16, lane);
+        if (count == 2) pass.template attend<2>(keys);
+        if (count == 1) pass.template attend<1>(keys);
+        if (count == 0) {
+            // The others wait for it.
+            for (int number = 0; number < keys.rows; number += keys.chunk) keys.next();
         }
-        Fragments<TILES, KEY_ROWS> scores;
-        multiply_transposed(scores, operand, pairs.first(number), lane);
-        const int valid = tile.key_rows - number * KEY_ROWS;
-        if (valid < KEY_ROWS) mask_columns(scores, valid, lane);
-        softmax.add(scores, p.scale_log2e);
-        if constexpr (DROPOUT) {
-            const Place place{static_cast<uint32_t>(head), static_cast<uint32_t>(tile.set)};
-#pragma unroll
-            for (int m = 0; m < TILES; ++m) {
-                Kept<KEY_ROWS / 8> kept;
-                const int query = tile.first_query + (warp * TILES + m) * 16;
-                kept.draw_for_queries(p.dropout, place, query, tile.first_key + number * KEY_ROWS, lane);
-#pragma unroll
-                for (int j = 0; j < KEY_ROWS / 8; ++j) {
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) scores[m][j][e] = kept.of(j, e) ? scores[m][j][e] : 0.0f;
-                }
-            }
-        }
-        multiply_add(softmax.output, scores, pairs.second(number), lane);
+        pass.store(rows);
+        first_tile += count;
+        left -= count;
     }
-    if (!busy) return;
+}
 
-    // The warp's own query rows, which nobody reads any more, take its results on their way to whole rows.
-    uint16_t *to = p.output + (tile.output_begin * heads + head) * D;
-#pragma unroll
-    for (int m = 0; m < TILES; ++m) {
-        float shares[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float sum = softmax.sum[m][half];
-            sum += ptx::shuffle_xor(sum, 1);
-            sum += ptx::shuffle_xor(sum, 2);
-            shares[half] = (DROPOUT ? p.dropout.keep : 1.0f) / sum;
-            const int row = (warp * TILES + m) * 16 + half * 8 + (lane >> 2);
-            if (row < tile.query_rows && (lane & 3) == 0) {
-                const size_t at = head * p.output_rows + tile.output_begin + row;
-                ptx::store_global(p.log_sum_exp + at, (softmax.largest[m][half] + ptx::log2(sum)) * LN_2);
-            }
-        }
-        store_rows<D>(softmax.output[m], shares, queries, (warp * TILES + m) * 16, tile.query_rows, to, heads * D,
-                      nullptr, lane);
+// The warps of a group share out the keys: each has all the queries, which are few.
+template <int D, bool DROPOUT> __device__ __forceinline__ void forward_split(const AttentionForward &p) {
+    constexpr int TILES = ATTENTION_FORWARD_SPLIT_ROWS / 16;
+    const Group group = load_group(p);
+    if (!group.busy) return;
+    const AttentionTile &tile = group.tile;
+    const int steps = (tile.key_rows + STEP - 1) / STEP;
+    const int first = group.share(steps) * STEP, end = min(group.share(steps, 1) * STEP, tile.key_rows);
+    Keys<D> keys(p, 1, tile.key_begin + first, end - first, group.warp_bytes, 1);
+    Pass<D, TILES, DROPOUT> pass(p, tile, 0, first);
+    pass.start(tile.query_rows);
+    pass.template attend<TILES>(keys);
+    // Halves of the group in turn add what the others gathered, always in the same order.
+    const int warps = 1 << group.log2_warps;
+    for (int half = warps / 2; half > 0; half /= 2) {
+        ptx::sync_warp();
+        if (group.member >= half && group.member < 2 * half) pass.softmax.leave(keys.keys.begin, pass.lane);
+        ptx::barrier_sync(1 + ATTENTION_FORWARD_WARPS + (threadIdx.x / 32 & -warps), 32 * warps);
+        if (group.member < half) pass.softmax.merge(keys.keys.begin + half * group.warp_bytes, pass.lane);
     }
+    if (group.member == 0) pass.store(tile.query_rows);
 }
 
 } // namespace attention

@@ -16,9 +16,8 @@ constexpr float INFINITE = __builtin_huge_valf();
 // of each 16 × 8 results, columns 2·(lane%4) and the next.
 template <int TILES, int COLUMNS> using Fragments = float[TILES][COLUMNS / 8][4];
 
-// The block's work.
-__device__ __forceinline__ AttentionTile load_tile(const AttentionTile *tiles) {
-    const uint4 *from = reinterpret_cast<const uint4 *>(tiles + blockIdx.x);
+__device__ __forceinline__ AttentionTile load_tile(const AttentionTile *at) {
+    const uint4 *from = reinterpret_cast<const uint4 *>(at);
     const uint4 halves[2] = {ptx::load_constant(from), ptx::load_constant(from + 1)};
     AttentionTile tile;
     static_assert(sizeof(tile) == sizeof(halves), "a tile is two words of 16 bytes");
@@ -147,6 +146,14 @@ template <int J> struct Kept {
     uint32_t words[4];
 
     __device__ __forceinline__ bool of(int j, int e) const { return (words[e] >> (4 * j) & 1) != 0; }
+
+    // The same in one word: bit 4·j + e.
+    __device__ __forceinline__ uint32_t packed() const {
+        uint32_t all = 0;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) all |= (words[e] & 0x11111111u) << e;
+        return all;
+    }
 
     // Rows are queries, from `query` on, columns keys, from `key` on.
     __device__ __forceinline__ void draw_for_queries(const AttentionDropout &dropout, Place place, int query, int key,

@@ -30,6 +30,16 @@ unsafe impl DeviceRepr for abi::AttentionTile {}
 unsafe impl ValidAsZeroBits for abi::AttentionTile {}
 impl Element for abi::AttentionTile {}
 
+// SAFETY: a struct of C of four `int32_t`, without padding.
+unsafe impl bytemuck::Zeroable for abi::AttentionBlock {}
+// SAFETY: as above.
+unsafe impl Pod for abi::AttentionBlock {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for abi::AttentionBlock {}
+// SAFETY: as above.
+unsafe impl ValidAsZeroBits for abi::AttentionBlock {}
+impl Element for abi::AttentionBlock {}
+
 /// Alignment of buffers in bytes: that of the driver's own allocations, and enough for every copy.
 const ALIGNMENT: usize = 256;
 

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{AttentionPlan, Heads, QkvGradients, Roles};
-use crate::device::abi::{AttentionBackward, AttentionForward, AttentionTile};
+use crate::device::abi::{AttentionBackward, AttentionBlock, AttentionForward, AttentionTile};
 use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, Parameter};
 use crate::ops::dropout::Dropout;
 
@@ -33,6 +33,8 @@ fn shapes(queries: i32, keys: i32, heads: i32) -> String {
 #[derive(Debug)]
 pub struct DeviceAttention {
     plan: AttentionPlan,
+    groups: Buffer<AttentionTile>,
+    blocks: Buffer<AttentionBlock>,
     query_tiles: Buffer<AttentionTile>,
     key_tiles: Buffer<AttentionTile>,
 }
@@ -47,9 +49,11 @@ impl DeviceAttention {
         heads: Heads,
     ) -> Result<Self, DeviceError> {
         let plan = AttentionPlan::new(roles, offsets, heads, limits)?;
+        let groups = package.put(&plan.forward_groups.tiles)?;
+        let blocks = package.put(&plan.forward_groups.blocks)?;
         let query_tiles = package.put(&plan.query_tiles)?;
         let key_tiles = package.put(&plan.key_tiles)?;
-        Ok(DeviceAttention { plan, query_tiles, key_tiles })
+        Ok(DeviceAttention { plan, groups, blocks, query_tiles, key_tiles })
     }
 
     /// The plan.
@@ -129,7 +133,8 @@ pub fn attention_forward(
     let plan = &attention.plan;
     let [values, ..] = attention.lens();
     let mut operands = Operands::new(gpu, "attention, forward");
-    operands.reads("tiles of queries", &attention.query_tiles, plan.query_tiles.len())?;
+    operands.reads("groups", &attention.groups, plan.forward_groups.tiles.len())?;
+    operands.reads("blocks", &attention.blocks, plan.forward_groups.blocks.len())?;
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.writes("heads [Nq, H·D]", heads, values)?;
     operands.writes("log-sum-exp [H, Nq]", log_sum_exp, plan.output_rows * plan.heads.count)?;
@@ -137,7 +142,8 @@ pub fn attention_forward(
     let parameter = AttentionForward {
         q,
         kv,
-        tiles: attention.query_tiles.pointer(),
+        tiles: attention.groups.pointer(),
+        blocks: attention.blocks.pointer(),
         output: heads.pointer_mut(),
         log_sum_exp: log_sum_exp.pointer_mut(),
         ..plan.forward_numbers(dropout)

@@ -12,6 +12,8 @@ pub mod check;
 mod device;
 mod forward;
 #[cfg(feature = "cuda")]
+mod forward_groups;
+#[cfg(feature = "cuda")]
 mod plan;
 #[cfg(feature = "cuda")]
 mod tiles;
@@ -22,6 +24,8 @@ pub use backward::backward;
 #[cfg(feature = "cuda")]
 pub use device::{DeviceAttention, Qkv, attention_backward, attention_forward};
 pub use forward::forward;
+#[cfg(feature = "cuda")]
+pub use forward_groups::ForwardGroups;
 #[cfg(feature = "cuda")]
 pub use plan::AttentionPlan;
 use rayon::prelude::*;

@@ -1,11 +1,12 @@
 //! How attention is launched: which block takes which queries or keys, and with how much shared memory.
 
-use super::tiles::{KEY_ROWS, QUERY_ROWS, Tiles};
+use super::forward_groups::ForwardGroups;
+use super::tiles::{self, KEY_ROWS, QUERY_ROWS, Tiles};
 use super::{Heads, Roles};
 use crate::device::abi::{
     ATTENTION_D_KEYS_QUERY_ROWS, ATTENTION_D_KEYS_THREADS, ATTENTION_D_QUERIES_THREADS,
-    ATTENTION_FORWARD_THREADS, ATTENTION_KEY_ROWS, ATTENTION_QUERY_ROWS, AttentionBackward, AttentionDropout,
-    AttentionForward, AttentionTile,
+    ATTENTION_FORWARD_THREADS, ATTENTION_KEY_ROWS, ATTENTION_QUERY_ROWS, AttentionBackward, AttentionBlock,
+    AttentionDropout, AttentionForward, AttentionTile,
 };
 use crate::device::{Arena, DeviceError, Limits, Plan};
 use crate::ops::dropout::Dropout;
@@ -23,7 +24,9 @@ pub struct AttentionPlan {
     pub key_rows: usize,
     /// Rows of the results, Nq: N, or B·M.
     pub output_rows: usize,
-    /// What each block of a head does in forward and for d_queries: those with many keys first, which take longest.
+    /// What each block of a head does in forward.
+    pub forward_groups: ForwardGroups,
+    /// What each block of a head does for d_queries: those with many keys first, which take longest.
     pub query_tiles: Vec<AttentionTile>,
     /// The same for d_keys: those with many queries first.
     pub key_tiles: Vec<AttentionTile>,
@@ -46,7 +49,17 @@ impl AttentionPlan {
             return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
         }
         let Tiles { queries: query_tiles, keys: key_tiles } = Tiles::new(roles, offsets);
-        let plan = AttentionPlan { roles, heads, query_rows, key_rows, output_rows, query_tiles, key_tiles };
+        let forward_groups = ForwardGroups::new(roles, tiles::sets(roles, offsets), heads, limits);
+        let plan = AttentionPlan {
+            roles,
+            heads,
+            query_rows,
+            key_rows,
+            output_rows,
+            forward_groups,
+            query_tiles,
+            key_tiles,
+        };
         for launch in [plan.forward(true), plan.d_queries(true), plan.d_keys(true)].into_iter().flatten() {
             launch.check(limits)?;
         }
@@ -63,7 +76,9 @@ impl AttentionPlan {
             Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
             Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
         };
-        Arena::bytes_for([queries, keys].map(|tiles| tiles * size_of::<AttentionTile>()))
+        // There are no more groups than tiles of queries, and no more blocks than groups.
+        let (tile, block) = (size_of::<AttentionTile>(), size_of::<AttentionBlock>());
+        Arena::bytes_for([queries * tile, queries * block, queries * tile, keys * tile])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -72,6 +87,7 @@ impl AttentionPlan {
             q: std::ptr::null(),
             kv: std::ptr::null(),
             tiles: std::ptr::null(),
+            blocks: std::ptr::null(),
             output: std::ptr::null_mut(),
             log_sum_exp: std::ptr::null_mut(),
             query_rows: self.query_rows as i32,
@@ -112,15 +128,18 @@ impl AttentionPlan {
 
     /// The launch of the forward kernel; `None` where there is nothing to do.
     pub fn forward(&self, dropout: bool) -> Option<Plan> {
-        let kernel = match (self.heads.width, dropout) {
-            (32, false) => "attention_forward_d32",
-            (32, true) => "attention_forward_d32_dropout",
-            (_, false) => "attention_forward_d64",
-            (_, true) => "attention_forward_d64_dropout",
+        let kernel = match (self.forward_groups.split, self.heads.width, dropout) {
+            (false, 32, false) => "attention_forward_d32",
+            (false, 32, true) => "attention_forward_d32_dropout",
+            (false, _, false) => "attention_forward_d64",
+            (false, _, true) => "attention_forward_d64_dropout",
+            (true, 32, false) => "attention_forward_split_d32",
+            (true, 32, true) => "attention_forward_split_d32_dropout",
+            (true, _, false) => "attention_forward_split_d64",
+            (true, _, true) => "attention_forward_split_d64_dropout",
         };
-        // The queries' tile, and two pairs of tiles of keys and values.
-        let rows = ATTENTION_QUERY_ROWS + 2 * 2 * ATTENTION_KEY_ROWS;
-        self.launch(kernel, &self.query_tiles, ATTENTION_FORWARD_THREADS, self.bytes(rows))
+        let bytes = self.forward_groups.shared_bytes();
+        self.launch(kernel, self.forward_groups.blocks.len(), ATTENTION_FORWARD_THREADS, bytes)
     }
 
     /// The launch of the kernel for the gradient of q, and δ; `None` where there is nothing to do.
@@ -133,7 +152,7 @@ impl AttentionPlan {
         };
         // The tiles of q and of the results' gradient, and two pairs of tiles of keys and values.
         let rows = 2 * ATTENTION_QUERY_ROWS + 2 * 2 * ATTENTION_KEY_ROWS;
-        self.launch(kernel, &self.query_tiles, ATTENTION_D_QUERIES_THREADS, self.bytes(rows))
+        self.launch(kernel, self.query_tiles.len(), ATTENTION_D_QUERIES_THREADS, self.bytes(rows))
     }
 
     /// The launch of the kernel for the gradients of k and v, behind that for q; `None` where there is nothing to do.
@@ -147,7 +166,7 @@ impl AttentionPlan {
         // The tiles of k and v, and two pairs of tiles of q and the results' gradient, with two numbers for each query.
         let queries = 2 * ATTENTION_D_KEYS_QUERY_ROWS;
         let bytes = self.bytes(2 * ATTENTION_KEY_ROWS + 2 * queries) + 2 * 4 * queries;
-        self.launch(kernel, &self.key_tiles, ATTENTION_D_KEYS_THREADS, bytes)
+        self.launch(kernel, self.key_tiles.len(), ATTENTION_D_KEYS_THREADS, bytes)
     }
 
     /// Bytes of so many rows.
@@ -155,15 +174,9 @@ impl AttentionPlan {
         rows * self.heads.width as u32 * 2
     }
 
-    fn launch(
-        &self,
-        kernel: &'static str,
-        tiles: &[AttentionTile],
-        block: u32,
-        shared_bytes: u32,
-    ) -> Option<Plan> {
-        let grid = [tiles.len() as u32, self.heads.count as u32, 1];
-        (!tiles.is_empty()).then_some(Plan { family: "attention", kernel, grid, block, shared_bytes })
+    fn launch(&self, kernel: &'static str, blocks: usize, block: u32, shared_bytes: u32) -> Option<Plan> {
+        let grid = [blocks as u32, self.heads.count as u32, 1];
+        (blocks > 0).then_some(Plan { family: "attention", kernel, grid, block, shared_bytes })
     }
 }
 
@@ -236,10 +249,11 @@ mod tests {
     #[test]
     fn shared_memory_fits_every_card() {
         for card in CARDS {
-            for (width, kib) in [(32, [24, 32, 16]), (64, [48, 64, 32])] {
+            for (width, kib) in [(32, [32, 16]), (64, [64, 32])] {
                 let plan = AttentionPlan::new(Roles::Documents, &[0, 4096], Heads { count: 8, width }, &card)
                     .unwrap();
-                let launches = [plan.forward(false), plan.d_queries(true), plan.d_keys(false)];
+                plan.forward(false).unwrap().check(&card).unwrap();
+                let launches = [plan.d_queries(true), plan.d_keys(false)];
                 for (launch, kib) in launches.into_iter().zip(kib) {
                     let launch = launch.unwrap();
                     launch.check(&card).unwrap();
@@ -325,7 +339,21 @@ mod tests {
                 (tile.key_begin..tile.key_begin + tile.key_rows).for_each(|row| keys[row as usize] += 1);
             }
             prop_assert!(outputs.iter().chain(&keys).all(|&times| times == 1));
-            let bytes = [&plan.query_tiles, &plan.key_tiles].map(|tiles| size_of_val(&tiles[..]));
+            let groups = &plan.forward_groups;
+            let mut outputs = vec![0; plan.output_rows];
+            for tile in &groups.tiles {
+                prop_assert!(tile.query_rows > 0 && tile.first_query % 16 == 0 && tile.key_rows > 0);
+                prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
+                prop_assert!((tile.key_begin + tile.key_rows) as usize <= plan.key_rows);
+                (tile.output_begin..tile.output_begin + tile.query_rows).for_each(|row| outputs[row as usize] += 1);
+            }
+            prop_assert!(outputs.iter().all(|&times| times == 1));
+            let ends = groups.blocks.iter().map(|block| (block.first_set, block.first_set + block.sets));
+            let end = ends.fold(0, |end, (first, next)| if first == end { next } else { -1 });
+            prop_assert_eq!(end, groups.tiles.len() as i32);
+            let [tiles, query_tiles, key_tiles] =
+                [&groups.tiles, &plan.query_tiles, &plan.key_tiles].map(|tiles| size_of_val(&tiles[..]));
+            let bytes = [tiles, size_of_val(&groups.blocks[..]), query_tiles, key_tiles];
             let documents = offsets[offsets.len() - 1];
             prop_assert!(Arena::bytes_for(bytes) <= AttentionPlan::bytes_bound(sets(&offsets), documents, roles));
         }

@@ -22,13 +22,17 @@ pub(super) struct Tiles {
 impl Tiles {
     /// Of the sets that `offsets` `[B + 1]` delimit.
     pub fn new(roles: Roles, offsets: &[usize]) -> Self {
-        let mut sets: Vec<AttentionTile> =
-            offsets.windows(2).enumerate().map(|set| whole(roles, set)).collect();
+        let mut sets = sets(roles, offsets);
         sets.sort_by_key(|set| Reverse(set.key_rows));
         let queries = sets.iter().flat_map(query_tiles).collect();
         sets.sort_by_key(|set| (Reverse(set.query_rows), set.set));
         Tiles { queries, keys: sets.iter().flat_map(key_tiles).collect() }
     }
+}
+
+/// All queries and keys of each set.
+pub(super) fn sets(roles: Roles, offsets: &[usize]) -> Vec<AttentionTile> {
+    offsets.windows(2).enumerate().map(|set| whole(roles, set)).collect()
 }
 
 /// All queries and keys of a set.

@@ -25,7 +25,8 @@ impl family::Problem for Problem {
         let buffers = vec![
             (offset_of!(AttentionForward, q), "q", given(self.q())),
             (offset_of!(AttentionForward, kv), "kv", given(self.kv())),
-            (offset_of!(AttentionForward, tiles), "tiles", given(&plan.query_tiles)),
+            (offset_of!(AttentionForward, tiles), "tiles", given(&plan.forward_groups.tiles)),
+            (offset_of!(AttentionForward, blocks), "blocks", given(&plan.forward_groups.blocks)),
             (
                 offset_of!(AttentionForward, output),
                 "output",
@@ -197,13 +198,18 @@ fn scores_of_any_size() {
 #[test]
 fn a_race_is_found() {
     let sources = Sources::repository(&["attention.cu"]).unwrap();
-    let sources = sources.replace("attention_tile.cuh", "    ptx::sync_warp();\n", "").unwrap();
-    let program = Program::new(&sources.only("attention_forward_d32"), Sanitizer::Thread).unwrap();
-    let mut launch = documents(&[40], Heads { count: 1, width: 32 }, 5).launch(&Limits::SM_90);
-    let outcome = program.run(&mut launch, &Config::default()).unwrap();
+    let barrier =
+        "        ptx::barrier_sync(1 + ATTENTION_FORWARD_WARPS + (threadIdx.x / 32 & -warps), 32 * warps);\n";
+    let sources = sources.replace("attention_forward.cuh", barrier, "").unwrap();
+    let program = Program::new(&sources.only("attention_forward_split_d32"), Sanitizer::Thread).unwrap();
+    let points = Roles::Induce { points: 20 };
+    let problem = Problem::random(points, &[200], Heads { count: 1, width: 32 }, 5);
+    let mut launch = problem.launch(&Limits::SM_90);
+    // What is waited for comes first, so that nothing but the race is wrong.
+    let outcome = program.run(&mut launch, &Config::default().schedule(Schedule::Reversed)).unwrap();
     let race = |finding: &Finding| {
         finding.kind.contains("data race")
-            && finding.places.iter().any(|place| place.file.ends_with("attention_tile.cuh"))
+            && finding.places.iter().any(|place| place.file.ends_with("attention_softmax.cuh"))
     };
     assert!(outcome.findings.iter().any(race), "{outcome:#?}");
 }
@@ -214,8 +220,8 @@ fn what_is_read_is_read_once() {
     let mut launch = documents(&[40, 7], heads, 1).launch(&Limits::SM_90);
     let found = emulate::run(&Kernels::repository(), &mut launch, &Config::default().counting()).unwrap();
     let values = 47 * heads.hidden() as u64;
-    // q, k and v in bf16, and a tile of 32 bytes a set; heads in bf16 and log-sum-exp in f32.
-    assert_eq!(found.unique_read, 3 * 2 * values + 2 * 32);
+    // q, k and v in bf16, and a tile of 32 bytes and a block of 16 a set; heads in bf16 and log-sum-exp in f32.
+    assert_eq!(found.unique_read, 3 * 2 * values + 2 * (32 + 16));
     assert_eq!(found.unique_written, 2 * values + 4 * 47 * 8);
     assert_eq!(found.requested_written, found.unique_written);
 }

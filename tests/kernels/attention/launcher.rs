@@ -92,7 +92,7 @@ fn forward_refuses_what_does_not_fit() {
         );
         let other = Gpu::new(1).unwrap();
         let theirs = || Batch::new(&other, Roles::Documents, &[0, 3, 5]);
-        refused(&|batch| batch.attention = theirs().attention, "tiles of queries: a buffer of another GPU");
+        refused(&|batch| batch.attention = theirs().attention, "groups: a buffer of another GPU");
         refused(
             &|batch| batch.log_sum_exp = theirs().log_sum_exp,
             "log-sum-exp [H, Nq]: a buffer of another GPU",
@@ -205,7 +205,9 @@ fn plans_that_cannot_be_are_refused() {
             let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles);
             let attention = on_device(gpu, roles, &offsets).unwrap();
             let plan = attention.plan();
-            assert!(bytes <= 2 * 32 * (plan.query_tiles.len() + plan.key_tiles.len()), "{roles:?}");
+            let (groups, queries, keys) =
+                (&plan.forward_groups, plan.query_tiles.len(), plan.key_tiles.len());
+            assert!(bytes <= 2 * 32 * (groups.tiles.len() + queries + keys), "{roles:?}");
         }
     });
 }

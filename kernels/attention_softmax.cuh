@@ -1,0 +1,266 @@
+// What a warp of attention forward gathers: query rows, their softmax and their results.
+#pragma once
+
+#include "attention_keys.cuh"
+#include "attention_tile.cuh"
+
+namespace attention {
+
+// How far scores, in units of log2, may be above a row's reference before it is raised: weights are at most 2^8, and what
+// was summed has to be brought to a new scale hardly ever.
+constexpr float RISE = 8.0f;
+
+// The first reference: lower than scores are, and far enough from infinity for differences not to be NaN.
+constexpr float LOWEST = -0x1p126f;
+
+// Word i of lane q of four neighbouring lanes becomes word q of lane i.
+__device__ __forceinline__ void transpose(uint32_t (&words)[4], int lane) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        const bool upper = (lane & bit) != 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if ((i & bit) != 0) continue;
+            const uint32_t other = ptx::shuffle_xor(upper ? words[i] : words[i | bit], bit);
+            words[i] = upper ? other : words[i];
+            words[i | bit] = upper ? words[i | bit] : other;
+        }
+    }
+}
+
+// Of TILES tiles of 16 query rows.
+template <int D, int TILES> struct Softmax {
+    uint32_t query[TILES][D / 16][4];
+    // What is subtracted from the scores in units of log2, and the sum of the powers of two, of the lane's columns.
+    float reference[TILES][2], sum[TILES][2];
+    // Σ p·v, not yet divided by the sum.
+    Fragments<TILES, D> output;
+
+    // Of `rows` query rows from `from` on.
+    __device__ __forceinline__ void start(const uint16_t *from, int rows, int lane) {
+        // Of the lane's pieces; and how many of the rows from its first on there are.
+        from += (lane >> 2) * D + (lane & 3) * 8;
+        rows -= lane >> 2;
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                reference[m][half] = LOWEST;
+                sum[m][half] = 0.0f;
+                const int row = m * 16 + half * 8;
+#pragma unroll
+                for (int d = 0; d < D / 32; ++d) {
+                    uint4 piece = make_uint4(0, 0, 0, 0);
+                    if (row < rows) {
+                        const uint16_t *at = from + (row * D + d * 32);
+                        piece = ptx::load_constant(reinterpret_cast<const uint4 *>(at));
+                    }
+                    uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+                    transpose(words, lane);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) query[m][2 * d + i / 2][2 * (i % 2) + half] = words[i];
+                }
+            }
+        }
+        clear(output);
+    }
+
+    // Has the first COUNT tiles attend to a step's keys, the first `valid` of which are of the set. The lane's pieces of
+    // the keys are at `key`, of the values at `value`; `kept` has 8 bits for each tile.
+    template <int COUNT, bool DROPOUT>
+    __device__ __forceinline__ void attend(ptx::Shared key, ptx::Shared value, int valid, bool first,
+                                           float scale_log2e, uint32_t kept, int lane) {
+        Fragments<COUNT, STEP> scores;
+        clear(scores);
+#pragma unroll
+        for (int j = 0; j < STEP / 8; ++j) {
+            if (j == 0 || j * 8 < valid) multiply(scores, j, key);
+        }
+        if (valid < STEP) mask_columns(scores, valid, lane);
+        adjust(scores, first, scale_log2e);
+        uint32_t weights[COUNT][4];
+#pragma unroll
+        for (int j = 0; j < STEP / 8; ++j) {
+            if (j == 0 || j * 8 < valid) {
+                weigh(weights, scores, j, scale_log2e, DROPOUT ? kept >> 4 * j : ~0u);
+            } else {
+#pragma unroll
+                for (int m = 0; m < COUNT; ++m) weights[m][2 * j] = weights[m][2 * j + 1] = 0;
+            }
+        }
+#pragma unroll
+        for (int d = 0; d < D / 16; ++d) {
+            uint32_t fragment[4];
+            ptx::ldmatrix_x4_transposed(fragment, value ^ d * 32);
+#pragma unroll
+            for (int m = 0; m < COUNT; ++m) {
+                ptx::mma_m16n8k16_bf16(output[m][2 * d], weights[m], fragment[0], fragment[1]);
+                ptx::mma_m16n8k16_bf16(output[m][2 * d + 1], weights[m], fragment[2], fragment[3]);
+            }
+        }
+    }
+
+    // Adds what another warp gathered of the same queries and left from `begin` on.
+    __device__ __forceinline__ void merge(ptx::Shared begin, int lane) {
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+            const float4 state = ptx::load_shared<float4>(place(begin, m, 0, lane));
+            const float references[2] = {state.x, state.y}, sums[2] = {state.z, state.w};
+            float own[2], other[2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float top = fmaxf(reference[m][half], references[half]);
+                own[half] = ptx::exp2(reference[m][half] - top);
+                other[half] = ptx::exp2(references[half] - top);
+                reference[m][half] = top;
+                sum[m][half] = fmaf(sum[m][half], own[half], sums[half] * other[half]);
+            }
+#pragma unroll
+            for (int d = 0; d < D / 8; ++d) {
+                const float4 added = ptx::load_shared<float4>(place(begin, m, d + 1, lane));
+                const float values[4] = {added.x, added.y, added.z, added.w};
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    output[m][d][e] = fmaf(output[m][d][e], own[e / 2], values[e] * other[e / 2]);
+                }
+            }
+        }
+    }
+
+    // Leaves it for another warp.
+    __device__ __forceinline__ void leave(ptx::Shared begin, int lane) const {
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+            const float4 state = make_float4(reference[m][0], reference[m][1], sum[m][0], sum[m][1]);
+            ptx::store_shared(place(begin, m, 0, lane), state);
+#pragma unroll
+            for (int d = 0; d < D / 8; ++d) {
+                const auto &values = output[m][d];
+                ptx::store_shared(place(begin, m, d + 1, lane),
+                                  make_float4(values[0], values[1], values[2], values[3]));
+            }
+        }
+    }
+
+    // Writes the results of `rows` rows.
+    __device__ __forceinline__ void store(uint16_t *to, size_t stride, float *log_sum_exp, int rows, float keep,
+                                          int lane) const {
+        to += (lane >> 2) * stride + (lane & 3) * 8;
+        log_sum_exp += lane >> 2;
+        const int below = rows - (lane >> 2);
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+            if (m * 16 >= rows) continue;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float total = sum[m][half];
+                total += ptx::shuffle_xor(total, 1);
+                total += ptx::shuffle_xor(total, 2);
+                const float share = keep / total;
+                const int row = m * 16 + half * 8;
+                if (row < below && (lane & 3) == 0) {
+                    ptx::store_global(log_sum_exp + row, (reference[m][half] + ptx::log2(total)) * LN_2);
+                }
+#pragma unroll
+                for (int d = 0; d < D / 32; ++d) {
+                    uint32_t words[4];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        const float *pair = &output[m][4 * d + i][2 * half];
+                        words[i] = ptx::pack_bf16(pair[0] * share, pair[1] * share);
+                    }
+                    transpose(words, lane);
+                    if (row < below) {
+                        uint16_t *at = to + (row * stride + d * 32);
+                        ptx::store_global(reinterpret_cast<uint4 *>(at),
+                                          make_uint4(words[0], words[1], words[2], words[3]));
+                    }
+                }
+            }
+        }
+    }
+
+  private:
+    // The scores of column j of 8.
+    template <int COUNT>
+    __device__ __forceinline__ void multiply(Fragments<COUNT, STEP> &scores, int j, ptx::Shared key) const {
+#pragma unroll
+        for (int d = 0; d < D / 32; ++d) {
+            uint32_t fragment[4];
+            ptx::ldmatrix_x4(fragment, (key ^ d * 64) + Tile<D>::bytes(j * 8));
+#pragma unroll
+            for (int m = 0; m < COUNT; ++m) {
+                ptx::mma_m16n8k16_bf16(scores[m][j], query[m][2 * d], fragment[0], fragment[1]);
+                ptx::mma_m16n8k16_bf16(scores[m][j], query[m][2 * d + 1], fragment[2], fragment[3]);
+            }
+        }
+    }
+
+    // Makes weights of column j, as an operand; those whose bit is 0 are dropped, but for the sum.
+    template <int COUNT>
+    __device__ __forceinline__ void weigh(uint32_t (&weights)[COUNT][4], const Fragments<COUNT, STEP> &scores, int j,
+                                          float scale_log2e, uint32_t kept) {
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+            float row[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                row[e] = ptx::exp2(fmaf(scores[m][j][e], scale_log2e, -reference[m][e / 2]));
+                sum[m][e / 2] += row[e];
+                row[e] = (kept >> (8 * m + e) & 1) != 0 ? row[e] : 0.0f;
+            }
+            weights[m][2 * j] = ptx::pack_bf16(row[0], row[1]);
+            weights[m][2 * j + 1] = ptx::pack_bf16(row[2], row[3]);
+        }
+    }
+
+    // Raises references where scores are far above.
+    template <int COUNT>
+    __device__ __forceinline__ void adjust(const Fragments<COUNT, STEP> &scores, bool first, float scale_log2e) {
+        float most[COUNT][2];
+        bool rises = false;
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float *left = &scores[m][0][2 * half];
+                const float *right = &scores[m][1][2 * half];
+                most[m][half] = fmaxf(fmaxf(left[0], left[1]), fmaxf(right[0], right[1]));
+                rises |= fmaf(most[m][half], scale_log2e, -reference[m][half]) > RISE;
+            }
+        }
+        if (ptx::ballot(rises) != 0) raise(most, first, scale_log2e);
+    }
+
+    // A row's reference depends on its own scores alone, not on the rows that share the warp.
+    template <int COUNT>
+    __device__ __forceinline__ void raise(const float (&most)[COUNT][2], bool first, float scale_log2e) {
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float top = fmaxf(most[m][half], ptx::shuffle_xor(most[m][half], 1));
+                top = fmaxf(top, ptx::shuffle_xor(top, 2));
+                const float before = reference[m][half];
+                const bool rises = fmaf(top, scale_log2e, -before) > RISE;
+                reference[m][half] = rises ? top * scale_log2e : before;
+                // There is nothing yet to be brought to a new scale.
+                if (first) continue;
+                const float shrink = ptx::exp2(before - reference[m][half]);
+                sum[m][half] *= shrink;
+#pragma unroll
+                for (int d = 0; d < D / 8; ++d) {
+                    output[m][d][2 * half] *= shrink;
+                    output[m][d][2 * half + 1] *= shrink;
+                }
+            }
+        }
+    }
+
+    // Where the lane's part `part` of tile m stands of what a warp leaves.
+    static __device__ __forceinline__ ptx::Shared place(ptx::Shared begin, int m, int part, int lane) {
+        return begin + ((m * (D / 8 + 1) + part) * 32 + lane) * 16;
+    }
+};
+
+} // namespace attention
