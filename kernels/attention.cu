@@ -1,5 +1,6 @@
 // Attention over sets: the kernels of the templates, which stand, described, in the headers.
 #include "attention_backward.cuh"
+#include "attention_backward_resident.cuh"
 #include "attention_forward.cuh"
 
 #define ATTENTION_FORWARD(NAME, D, DROPOUT)                                                                           \
@@ -41,3 +42,13 @@ ATTENTION_D_KEYS(attention_d_keys_d32, 32, false)
 ATTENTION_D_KEYS(attention_d_keys_d32_dropout, 32, true)
 ATTENTION_D_KEYS(attention_d_keys_d64, 64, false)
 ATTENTION_D_KEYS(attention_d_keys_d64_dropout, 64, true)
+
+#define ATTENTION_BACKWARD(NAME, D, DROPOUT)                                                                          \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_GROUPS_WARPS * 32)                                        \
+        NAME(const __grid_constant__ AttentionBackward p) {                                                           \
+        attention::backward<D, DROPOUT>(p);                                                                           \
+    }
+ATTENTION_BACKWARD(attention_backward_d32, 32, false)
+ATTENTION_BACKWARD(attention_backward_d32_dropout, 32, true)
+ATTENTION_BACKWARD(attention_backward_d64, 64, false)
+ATTENTION_BACKWARD(attention_backward_d64_dropout, 64, true)

@@ -25,6 +25,25 @@ enum {
     ATTENTION_D_KEYS_THREADS = 128,
     /** Query rows that a block of d_keys goes over at a time: with more, it would lack registers. */
     ATTENTION_D_KEYS_QUERY_ROWS = 32,
+    /** Warps of a block that takes whole sets, in groups of 1, 2, 4 or all of them. */
+    ATTENTION_GROUPS_WARPS = 8,
+    /** Bytes of shared memory that such a warp has for what it has to know. */
+    ATTENTION_NOTES_BYTES = 32,
+    /** Bytes of 16 × 16 weights, and of 4 numbers of each lane of a warp. */
+    ATTENTION_EXCHANGE_BYTES = 512,
+    /** Bytes of the log-sum-exps and δ of 16 queries. */
+    ATTENTION_SUMS_BYTES = 128,
+    /** Tiles of 16 queries and of 16 keys of a warp of the backward of whole sets, and fours of numbers of a lane that it
+     *  puts by: for heads of 32. */
+    ATTENTION_BACKWARD_QUERY_TILES = 3,
+    ATTENTION_BACKWARD_KEY_TILES = 3,
+    ATTENTION_BACKWARD_PARKED = 4,
+    /** The same for heads of 32 and sets that are too long for that. */
+    ATTENTION_BACKWARD_LONG_QUERY_TILES = 4,
+    ATTENTION_BACKWARD_LONG_KEY_TILES = 2,
+    /** The same for heads of 64. */
+    ATTENTION_BACKWARD_WIDE_QUERY_TILES = 3,
+    ATTENTION_BACKWARD_WIDE_KEY_TILES = 1,
 };
 
 /** Work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
@@ -101,25 +120,28 @@ typedef struct AttentionForward {
     AttentionDropout dropout;
 } AttentionForward;
 
-/** Arguments of `attention_d_queries_d{D}` and `attention_d_keys_d{D}`, with and without `_dropout`. */
+/** Arguments of `attention_backward_d{D}`, `attention_d_queries_d{D}` and `attention_d_keys_d{D}`, with and without
+ *  `_dropout`. */
 typedef struct AttentionBackward {
     /** [H, query_rows, D] bf16. */
     const uint16_t *q;
     /** [2, H, key_rows, D] bf16: keys, values. */
     const uint16_t *kv;
-    /** [Nq, H·D] bf16: forward's results, for d_queries. */
+    /** [Nq, H·D] bf16: forward's results; not for d_keys. */
     const uint16_t *output;
     /** [Nq, H·D] bf16: their gradient. */
     const uint16_t *d_output;
     /** [H, Nq] f32: forward's. */
     const float *log_sum_exp;
-    /** [tiles] work, one for each blockIdx.x: tiles of queries for d_queries, of keys for d_keys. */
+    /** [tiles] work: of backward, whole sets; one for each blockIdx.x of queries for d_queries, of keys for d_keys. */
     const AttentionTile *tiles;
+    /** [blocks] of backward: the sets of each blockIdx.x. */
+    const AttentionBlock *blocks;
     /** [H, Nq] f32: Σ output·d_output of a row, which d_queries leaves for d_keys. */
     float *delta;
-    /** [H, Nq, D] bf16: of d_queries. */
+    /** [H, Nq, D] bf16: not of d_keys. */
     uint16_t *d_q;
-    /** [2, H, key_rows, D] bf16: of d_keys. */
+    /** [2, H, key_rows, D] bf16: not of d_queries. */
     uint16_t *d_kv;
     /** Rows of q. */
     int32_t query_rows;

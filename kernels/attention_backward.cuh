@@ -1,10 +1,10 @@
 #pragma once
 
 #include "attention_tile.cuh"
-#include "bf16.cuh"
 
-// Attention, backward, of what forward computes (attention_forward.cuh): the weights p are computed again from the
-// log-sum-exps L, tile by tile. d_o is the gradient of o; i runs over queries, j over keys of one set.
+// Attention, backward, of what forward computes (attention_forward.cuh), for sets that do not stay on the chip
+// (attention_backward_resident.cuh has the others): the weights p are computed again from the log-sum-exps L, tile by tile.
+// d_o is the gradient of o; i runs over queries, j over keys of one set.
 //
 //   p[i, j] = exp(q[i]·k[j] / √D − L[i]),   δ[i] = Σ_d o[i]·d_o[i]
 //   s[i, j] = p[i, j] (m[i, j] d_o[i]·v[j] − δ[i])
@@ -33,14 +33,6 @@ namespace attention {
 static_assert(ATTENTION_D_QUERIES_THREADS / 32 * 16 == QUERY_ROWS, "a warp has 16 query rows");
 static_assert(ATTENTION_D_KEYS_THREADS / 32 * 16 == KEY_ROWS, "a warp has 16 key rows");
 static_assert(ATTENTION_D_KEYS_THREADS >= 2 * ATTENTION_D_KEYS_QUERY_ROWS, "a thread for each log-sum-exp and delta");
-
-constexpr float LOG2_E = 1.4426950408889634f;
-
-// sum + the products of two pairs of bf16.
-__device__ __forceinline__ float add_products(float sum, uint32_t a, uint32_t b) {
-    sum = fmaf(bf16_low(a), bf16_low(b), sum);
-    return fmaf(bf16_high(a), bf16_high(b), sum);
-}
 
 template <int D, bool DROPOUT> __device__ __forceinline__ void d_queries(const AttentionBackward &p) {
     constexpr int THREADS = ATTENTION_D_QUERIES_THREADS;
@@ -94,8 +86,8 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void d_queries(const A
                 const uint16_t *from = p.output + first_output + row * stride + piece * 8;
                 const uint4 a = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
                 const uint4 b = ptx::load_shared<uint4>(d_outputs.at(row, piece));
-                sum = add_products(add_products(sum, a.x, b.x), a.y, b.y);
-                sum = add_products(add_products(sum, a.z, b.z), a.w, b.w);
+                sum = add_pairs(add_pairs(sum, a.x, b.x), a.y, b.y);
+                sum = add_pairs(add_pairs(sum, a.z, b.z), a.w, b.w);
             }
         }
         sum += ptx::shuffle_xor(sum, 1);

@@ -3,13 +3,14 @@
 
 #include "attention.h"
 
+#include "bf16.cuh"
 #include "philox.cuh"
 #include "tile.cuh"
 
 namespace attention {
 
 constexpr int QUERY_ROWS = ATTENTION_QUERY_ROWS, KEY_ROWS = ATTENTION_KEY_ROWS;
-constexpr float LN_2 = 0.6931471805599453f;
+constexpr float LN_2 = 0.6931471805599453f, LOG2_E = 1.4426950408889634f;
 constexpr float INFINITE = __builtin_huge_valf();
 
 // Fragments of 16 · TILES rows and COLUMNS columns: lane `lane` holds rows lane/4 (e 0 and 1) and lane/4 + 8 (e 2 and 3)
@@ -79,6 +80,22 @@ __device__ __forceinline__ void multiply_transposed(float (&scores)[TILES][J][4]
     }
 }
 
+// results += operand · 16 rows of a tile from `row` on, for the first of the results' tiles.
+template <int D, int TILES, int COUNT>
+__device__ __forceinline__ void add_products(float (&results)[TILES][D / 8][4], const uint32_t (&operand)[COUNT][4],
+                                             Tile<D> values, int row, int lane) {
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) {
+        uint32_t fragment[4];
+        ptx::ldmatrix_x4_transposed(fragment, values.at(row + (lane & 15), d * 2 + (lane >> 4)));
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+            ptx::mma_m16n8k16_bf16(results[m][2 * d], operand[m], fragment[0], fragment[1]);
+            ptx::mma_m16n8k16_bf16(results[m][2 * d + 1], operand[m], fragment[2], fragment[3]);
+        }
+    }
+}
+
 // results += weights · values for a tile of 8·J values.
 template <int D, int TILES, int J>
 __device__ __forceinline__ void multiply_add(float (&results)[TILES][D / 8][4], const float (&weights)[TILES][J][4],
@@ -95,16 +112,7 @@ __device__ __forceinline__ void multiply_add(float (&results)[TILES][D / 8][4], 
                 operand[m][i] = ptx::pack_bf16(pair[0], pair[1]);
             }
         }
-#pragma unroll
-        for (int d = 0; d < D / 16; ++d) {
-            uint32_t fragment[4];
-            ptx::ldmatrix_x4_transposed(fragment, values.at(j * 16 + (lane & 15), d * 2 + (lane >> 4)));
-#pragma unroll
-            for (int m = 0; m < TILES; ++m) {
-                ptx::mma_m16n8k16_bf16(results[m][2 * d], operand[m], fragment[0], fragment[1]);
-                ptx::mma_m16n8k16_bf16(results[m][2 * d + 1], operand[m], fragment[2], fragment[3]);
-            }
-        }
+        add_products(results, operand, values, j * 16, lane);
     }
 }
 
@@ -213,6 +221,12 @@ template <int J> struct Kept {
 
 // ---------------------------------------------------------------- results
 
+// sum + the products of two pairs of bf16.
+__device__ __forceinline__ float add_pairs(float sum, uint32_t a, uint32_t b) {
+    sum = fmaf(bf16_low(a), bf16_low(b), sum);
+    return fmaf(bf16_high(a), bf16_high(b), sum);
+}
+
 // The gradients of two values where those are positive, else 0.
 __device__ __forceinline__ uint32_t where_positive(uint32_t gradients, uint32_t values) {
     // Neither 0, nor negative, nor NaN.
@@ -220,9 +234,32 @@ __device__ __forceinline__ uint32_t where_positive(uint32_t gradients, uint32_t 
     return gradients & ((low ? 0xFFFFu : 0) | (high ? 0xFFFF0000u : 0));
 }
 
-// Writes 16 rows of results, those of them before `rows`, each half times its factor, as bf16: through the rows from
-// `first` on of a tile that only this warp uses, to rows `stride` values apart, the tile's first at `to`. Where `relu` is
-// not null, those are gradients of its values, which are `D` wide rows without gaps.
+// Copies 16 rows, those of them before `rows`, from the rows from `first` on of a tile to rows `stride` values apart, the
+// tile's first at `to`. Where `relu` is not null, those are gradients of its values, which are `D` wide rows without gaps.
+template <int D>
+__device__ __forceinline__ void copy_rows(Tile<D> from, int first, int rows, uint16_t *to, size_t stride,
+                                          const uint16_t *relu, int lane) {
+    constexpr int PIECES = Tile<D>::PIECES;
+#pragma unroll
+    for (int i = 0; i < 16 * PIECES / 32; ++i) {
+        const int row = first + (i * 32 + lane) / PIECES, piece = lane % PIECES;
+        if (row < rows) {
+            uint4 values = ptx::load_shared<uint4>(from.at(row, piece));
+            if (relu != nullptr) {
+                const uint16_t *beside = relu + (row * D + piece * 8);
+                const uint4 of = ptx::load_constant(reinterpret_cast<const uint4 *>(beside));
+                values.x = where_positive(values.x, of.x);
+                values.y = where_positive(values.y, of.y);
+                values.z = where_positive(values.z, of.z);
+                values.w = where_positive(values.w, of.w);
+            }
+            ptx::store_global(reinterpret_cast<uint4 *>(to + row * stride + piece * 8), values);
+        }
+    }
+}
+
+// Writes 16 rows of results, each half times its factor, as bf16: through rows of a tile that only this warp uses, and
+// from there as `copy_rows` does.
 template <int D>
 __device__ __forceinline__ void store_rows(const float (&results)[D / 8][4], const float (&factors)[2],
                                            Tile<D> through, int first, int rows, uint16_t *to, size_t stride,
@@ -237,23 +274,7 @@ __device__ __forceinline__ void store_rows(const float (&results)[D / 8][4], con
         }
     }
     ptx::sync_warp();
-    constexpr int PIECES = Tile<D>::PIECES;
-#pragma unroll
-    for (int i = 0; i < 16 * PIECES / 32; ++i) {
-        const int row = first + (i * 32 + lane) / PIECES, piece = lane % PIECES;
-        if (row < rows) {
-            uint4 values = ptx::load_shared<uint4>(through.at(row, piece));
-            if (relu != nullptr) {
-                const uint16_t *from = relu + (row * D + piece * 8);
-                const uint4 of = ptx::load_constant(reinterpret_cast<const uint4 *>(from));
-                values.x = where_positive(values.x, of.x);
-                values.y = where_positive(values.y, of.y);
-                values.z = where_positive(values.z, of.z);
-                values.w = where_positive(values.w, of.w);
-            }
-            ptx::store_global(reinterpret_cast<uint4 *>(to + row * stride + piece * 8), values);
-        }
-    }
+    copy_rows(through, first, rows, to, stride, relu, lane);
 }
 
 } // namespace attention

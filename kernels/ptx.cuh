@@ -19,6 +19,13 @@ __device__ __forceinline__ Shared shared_base() {
     return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared));
 }
 
+// This thread's threadIdx.x, read again at each call: what is computed of it is not kept in registers between two.
+__device__ __forceinline__ uint32_t thread() {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    return number;
+}
+
 // ---------------------------------------------------------------- memory: T of 2, 4, 8 or 16 bytes, so aligned
 
 // Loads T from shared memory.

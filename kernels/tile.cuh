@@ -30,9 +30,15 @@ template <int WIDTH> struct Tile {
         for (int i = 0; i < ROWS * PIECES / THREADS; ++i) {
             const int number = i * THREADS + static_cast<int>(threadIdx.x);
             const int row = number / PIECES, piece = number % PIECES;
-            const bool inside = row < valid;
-            const uint16_t *source = from + (inside ? row * stride + piece * 8 : 0);
-            ptx::cp_async_16(at(row, piece), source, inside ? 16 : 0);
+            load_piece(at(row, piece), from, row, piece, valid, stride);
         }
+    }
+
+    // Copies a piece of a row from `from`, in the background; of rows from number `valid` on, zeros.
+    static __device__ __forceinline__ void load_piece(ptx::Shared to, const uint16_t *from, int row, int piece,
+                                                      int valid, size_t stride) {
+        const bool inside = row < valid;
+        const uint16_t *source = from + (inside ? row * stride + piece * 8 : 0);
+        ptx::cp_async_16(to, source, inside ? 16 : 0);
     }
 };

@@ -32,7 +32,7 @@ pub struct DeviceBatch {
 #[derive(Debug)]
 pub(super) enum Attentions {
     Msab { within: DeviceAttention },
-    Imsab { induce: DeviceAttention, attend: DeviceAttention },
+    Imsab { induce: DeviceAttention, attend: Box<DeviceAttention> },
 }
 
 /// Where a batch's features come from.
@@ -145,7 +145,7 @@ impl Attentions {
             Encoder::Msab => Attentions::Msab { within: attention(Roles::Documents)? },
             Encoder::Imsab => Attentions::Imsab {
                 induce: attention(Roles::Induce { points })?,
-                attend: attention(Roles::Attend { points })?,
+                attend: attention(Roles::Attend { points })?.into(),
             },
         })
     }

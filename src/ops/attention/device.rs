@@ -35,8 +35,10 @@ pub struct DeviceAttention {
     plan: AttentionPlan,
     groups: Buffer<AttentionTile>,
     blocks: Buffer<AttentionBlock>,
-    query_tiles: Buffer<AttentionTile>,
-    key_tiles: Buffer<AttentionTile>,
+    backward_blocks: Buffer<AttentionBlock>,
+    backward_sets: Buffer<AttentionTile>,
+    d_query_tiles: Buffer<AttentionTile>,
+    d_key_tiles: Buffer<AttentionTile>,
 }
 
 impl DeviceAttention {
@@ -49,11 +51,15 @@ impl DeviceAttention {
         heads: Heads,
     ) -> Result<Self, DeviceError> {
         let plan = AttentionPlan::new(roles, offsets, heads, limits)?;
-        let groups = package.put(&plan.forward_groups.tiles)?;
-        let blocks = package.put(&plan.forward_groups.blocks)?;
-        let query_tiles = package.put(&plan.query_tiles)?;
-        let key_tiles = package.put(&plan.key_tiles)?;
-        Ok(DeviceAttention { plan, groups, blocks, query_tiles, key_tiles })
+        Ok(DeviceAttention {
+            groups: package.put(&plan.forward_groups.tiles)?,
+            blocks: package.put(&plan.forward_groups.blocks)?,
+            backward_blocks: package.put(&plan.backward_blocks)?,
+            backward_sets: package.put(&plan.backward_sets)?,
+            d_query_tiles: package.put(&plan.d_query_tiles)?,
+            d_key_tiles: package.put(&plan.d_key_tiles)?,
+            plan,
+        })
     }
 
     /// The plan.
@@ -201,8 +207,10 @@ pub fn attention_backward(
     let [values, ..] = attention.lens();
     let sums = plan.output_rows * plan.heads.count;
     let mut operands = Operands::new(gpu, "attention, backward");
-    operands.reads("tiles of queries", &attention.query_tiles, plan.query_tiles.len())?;
-    operands.reads("tiles of keys", &attention.key_tiles, plan.key_tiles.len())?;
+    operands.reads("blocks of sets", &attention.backward_blocks, plan.backward_blocks.len())?;
+    operands.reads("sets", &attention.backward_sets, plan.backward_sets.len())?;
+    operands.reads("tiles of queries", &attention.d_query_tiles, plan.d_query_tiles.len())?;
+    operands.reads("tiles of keys", &attention.d_key_tiles, plan.d_key_tiles.len())?;
     operands.reads("d heads [Nq, H·D]", d_heads, values)?;
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.reads("heads [Nq, H·D]", heads, values)?;
@@ -220,14 +228,20 @@ pub fn attention_backward(
         d_kv,
         ..plan.backward_numbers(relu, dropout)
     };
-    if let Some(launch) = plan.d_queries(dropout.is_some()) {
-        let parameter = AttentionBackward { tiles: attention.query_tiles.pointer(), ..parameter };
-        // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
+    if let Some(launch) = plan.backward(dropout.is_some()) {
+        let (tiles, blocks) = (attention.backward_sets.pointer(), attention.backward_blocks.pointer());
+        let parameter = AttentionBackward { tiles, blocks, ..parameter };
+        // SAFETY: the buffers have the kernel's sizes, the sets lie inside of the batch, and memory that is given back is
         // freed in the stream's order.
         unsafe { gpu.launch(&launch, &parameter) }?;
     }
+    if let Some(launch) = plan.d_queries(dropout.is_some()) {
+        let parameter = AttentionBackward { tiles: attention.d_query_tiles.pointer(), ..parameter };
+        // SAFETY: as above.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
     if let Some(launch) = plan.d_keys(dropout.is_some()) {
-        let parameter = AttentionBackward { tiles: attention.key_tiles.pointer(), ..parameter };
+        let parameter = AttentionBackward { tiles: attention.d_key_tiles.pointer(), ..parameter };
         // SAFETY: as above.
         unsafe { gpu.launch(&launch, &parameter) }?;
     }

@@ -154,12 +154,12 @@ fn blocks(groups: &[Group], warp_bytes: u32) -> Vec<AttentionBlock> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::attention::tiles::sets;
+    use crate::ops::attention::tiles::whole_sets;
 
     const ROLES: Roles = Roles::Documents;
 
     fn groups(roles: Roles, offsets: &[usize], width: usize, limits: &Limits) -> ForwardGroups {
-        ForwardGroups::new(roles, sets(roles, offsets), Heads { count: 8, width }, limits)
+        ForwardGroups::new(roles, whole_sets(roles, offsets), Heads { count: 8, width }, limits)
     }
 
     /// Warps of a set of so many documents where there are enough of them for the card, and rows that a warp has room for.

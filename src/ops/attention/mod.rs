@@ -14,6 +14,8 @@ mod forward;
 #[cfg(feature = "cuda")]
 mod forward_groups;
 #[cfg(feature = "cuda")]
+mod groups;
+#[cfg(feature = "cuda")]
 mod plan;
 #[cfg(feature = "cuda")]
 mod tiles;

@@ -1,12 +1,16 @@
 //! How attention is launched: which block takes which queries or keys, and with how much shared memory.
 
 use super::forward_groups::ForwardGroups;
-use super::tiles::{self, KEY_ROWS, QUERY_ROWS, Tiles};
+use super::groups::{Groups, Residence, TILE_ROWS};
+use super::tiles::{KEY_ROWS, QUERY_ROWS, key_tiles, query_tiles, whole_sets};
 use super::{Heads, Roles};
 use crate::device::abi::{
-    ATTENTION_D_KEYS_QUERY_ROWS, ATTENTION_D_KEYS_THREADS, ATTENTION_D_QUERIES_THREADS,
-    ATTENTION_FORWARD_THREADS, ATTENTION_KEY_ROWS, ATTENTION_QUERY_ROWS, AttentionBackward, AttentionBlock,
-    AttentionDropout, AttentionForward, AttentionTile,
+    ATTENTION_BACKWARD_KEY_TILES, ATTENTION_BACKWARD_LONG_KEY_TILES, ATTENTION_BACKWARD_LONG_QUERY_TILES,
+    ATTENTION_BACKWARD_PARKED, ATTENTION_BACKWARD_QUERY_TILES, ATTENTION_BACKWARD_WIDE_KEY_TILES,
+    ATTENTION_BACKWARD_WIDE_QUERY_TILES, ATTENTION_D_KEYS_QUERY_ROWS, ATTENTION_D_KEYS_THREADS,
+    ATTENTION_D_QUERIES_THREADS, ATTENTION_EXCHANGE_BYTES, ATTENTION_FORWARD_THREADS, ATTENTION_GROUPS_WARPS,
+    ATTENTION_KEY_ROWS, ATTENTION_NOTES_BYTES, ATTENTION_QUERY_ROWS, ATTENTION_SUMS_BYTES, AttentionBackward,
+    AttentionBlock, AttentionDropout, AttentionForward, AttentionTile,
 };
 use crate::device::{Arena, DeviceError, Limits, Plan};
 use crate::ops::dropout::Dropout;
@@ -26,10 +30,16 @@ pub struct AttentionPlan {
     pub output_rows: usize,
     /// What each block of a head does in forward.
     pub forward_groups: ForwardGroups,
-    /// What each block of a head does for d_queries: those with many keys first, which take longest.
-    pub query_tiles: Vec<AttentionTile>,
+    /// Backward, of the sets that stay on the chip: what each block of a head does, long sets first.
+    pub backward_blocks: Vec<AttentionBlock>,
+    /// The sets of these blocks.
+    pub backward_sets: Vec<AttentionTile>,
+    /// Backward, of the other sets: what each block does for d_queries, as in forward.
+    pub d_query_tiles: Vec<AttentionTile>,
     /// The same for d_keys: those with many queries first.
-    pub key_tiles: Vec<AttentionTile>,
+    pub d_key_tiles: Vec<AttentionTile>,
+    /// Bytes of shared memory of a block of backward.
+    backward_bytes: u32,
 }
 
 impl AttentionPlan {
@@ -48,19 +58,32 @@ impl AttentionPlan {
         if let Some(rows) = [key_rows, output_rows].into_iter().find(|&rows| rows > MAX_ROWS) {
             return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
         }
-        let Tiles { queries: query_tiles, keys: key_tiles } = Tiles::new(roles, offsets);
-        let forward_groups = ForwardGroups::new(roles, tiles::sets(roles, offsets), heads, limits);
+        let sets = whole_sets(roles, offsets);
+        // Of points to documents one side is short: their gradients are streamed.
+        let backward = match roles {
+            Roles::Documents => {
+                let residence = |set: &AttentionTile| backward_residence(heads.width, set);
+                Groups::new(sets.clone(), residence, limits.shared_per_block.saturating_sub(NOTES_BYTES))
+            }
+            Roles::Induce { .. } | Roles::Attend { .. } => {
+                Groups { streamed: sets.clone(), ..Groups::default() }
+            }
+        };
         let plan = AttentionPlan {
             roles,
             heads,
             query_rows,
             key_rows,
             output_rows,
-            forward_groups,
-            query_tiles,
-            key_tiles,
+            forward_groups: ForwardGroups::new(roles, sets, heads, limits),
+            backward_bytes: NOTES_BYTES + backward.shared_bytes(),
+            backward_blocks: backward.blocks,
+            backward_sets: backward.sets,
+            d_query_tiles: query_tiles(backward.streamed.clone()),
+            d_key_tiles: key_tiles(backward.streamed),
         };
-        for launch in [plan.forward(true), plan.d_queries(true), plan.d_keys(true)].into_iter().flatten() {
+        let launches = [plan.forward(true), plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
+        for launch in launches.into_iter().flatten() {
             launch.check(limits)?;
         }
         Ok(plan)
@@ -76,9 +99,12 @@ impl AttentionPlan {
             Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
             Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
         };
-        // There are no more groups than tiles of queries, and no more blocks than groups.
-        let (tile, block) = (size_of::<AttentionTile>(), size_of::<AttentionBlock>());
-        Arena::bytes_for([queries * tile, queries * block, queries * tile, keys * tile])
+        // Forward has no more groups than tiles of queries, and no more blocks than groups. Backward, a set is in the table of
+        // whole sets and has a block at most, or it has tiles, which are more: four tables that together have no more bytes
+        // than the tiles of all, and each begins at an aligned place.
+        let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
+        let blocks = queries * size_of::<AttentionBlock>();
+        Arena::bytes_for([of_queries, blocks, of_queries + of_keys, 1, 1, 1])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -108,6 +134,7 @@ impl AttentionPlan {
             d_output: std::ptr::null(),
             log_sum_exp: std::ptr::null(),
             tiles: std::ptr::null(),
+            blocks: std::ptr::null(),
             delta: std::ptr::null_mut(),
             d_q: std::ptr::null_mut(),
             d_kv: std::ptr::null_mut(),
@@ -142,7 +169,19 @@ impl AttentionPlan {
         self.launch(kernel, self.forward_groups.blocks.len(), ATTENTION_FORWARD_THREADS, bytes)
     }
 
-    /// The launch of the kernel for the gradient of q, and δ; `None` where there is nothing to do.
+    /// The launch of the kernel for all gradients of the sets that stay on the chip; `None` where there are none.
+    pub fn backward(&self, dropout: bool) -> Option<Plan> {
+        let kernel = match (self.heads.width, dropout) {
+            (32, false) => "attention_backward_d32",
+            (32, true) => "attention_backward_d32_dropout",
+            (_, false) => "attention_backward_d64",
+            (_, true) => "attention_backward_d64_dropout",
+        };
+        let blocks = self.backward_blocks.len();
+        self.launch(kernel, blocks, ATTENTION_GROUPS_WARPS * 32, self.backward_bytes)
+    }
+
+    /// The launch of the kernel for the gradient of q, and δ, of the other sets; `None` where there is nothing to do.
     pub fn d_queries(&self, dropout: bool) -> Option<Plan> {
         let kernel = match (self.heads.width, dropout) {
             (32, false) => "attention_d_queries_d32",
@@ -152,7 +191,7 @@ impl AttentionPlan {
         };
         // The tiles of q and of the results' gradient, and two pairs of tiles of keys and values.
         let rows = 2 * ATTENTION_QUERY_ROWS + 2 * 2 * ATTENTION_KEY_ROWS;
-        self.launch(kernel, self.query_tiles.len(), ATTENTION_D_QUERIES_THREADS, self.bytes(rows))
+        self.launch(kernel, self.d_query_tiles.len(), ATTENTION_D_QUERIES_THREADS, self.bytes(rows))
     }
 
     /// The launch of the kernel for the gradients of k and v, behind that for q; `None` where there is nothing to do.
@@ -166,7 +205,7 @@ impl AttentionPlan {
         // The tiles of k and v, and two pairs of tiles of q and the results' gradient, with two numbers for each query.
         let queries = 2 * ATTENTION_D_KEYS_QUERY_ROWS;
         let bytes = self.bytes(2 * ATTENTION_KEY_ROWS + 2 * queries) + 2 * 4 * queries;
-        self.launch(kernel, self.key_tiles.len(), ATTENTION_D_KEYS_THREADS, bytes)
+        self.launch(kernel, self.d_key_tiles.len(), ATTENTION_D_KEYS_THREADS, bytes)
     }
 
     /// Bytes of so many rows.
@@ -177,6 +216,29 @@ impl AttentionPlan {
     fn launch(&self, kernel: &'static str, blocks: usize, block: u32, shared_bytes: u32) -> Option<Plan> {
         let grid = [blocks as u32, self.heads.count as u32, 1];
         (blocks > 0).then_some(Plan { family: "attention", kernel, grid, block, shared_bytes })
+    }
+}
+
+/// Bytes of a block of backward's whole sets besides those of its groups.
+const NOTES_BYTES: u32 = ATTENTION_GROUPS_WARPS * ATTENTION_NOTES_BYTES;
+
+/// What backward takes for a set: the rows of q and the results' gradient, those of k and v, and for each warp a slot of
+/// the exchange buffer and what it puts by.
+fn backward_residence(width: usize, set: &AttentionTile) -> Residence {
+    let row_pairs = 2 * TILE_ROWS * 2 * width as u32;
+    let short_rows = ATTENTION_GROUPS_WARPS * ATTENTION_BACKWARD_QUERY_TILES * TILE_ROWS;
+    let (query_tiles, key_tiles, parked) = if width == 64 {
+        (ATTENTION_BACKWARD_WIDE_QUERY_TILES, ATTENTION_BACKWARD_WIDE_KEY_TILES, 0)
+    } else if set.query_rows.unsigned_abs() <= short_rows {
+        (ATTENTION_BACKWARD_QUERY_TILES, ATTENTION_BACKWARD_KEY_TILES, ATTENTION_BACKWARD_PARKED)
+    } else {
+        (ATTENTION_BACKWARD_LONG_QUERY_TILES, ATTENTION_BACKWARD_LONG_KEY_TILES, 0)
+    };
+    Residence {
+        query_tiles,
+        query_tile_bytes: row_pairs + ATTENTION_SUMS_BYTES,
+        key_tile_bytes: row_pairs,
+        warp_bytes: (query_tiles * key_tiles + parked) * ATTENTION_EXCHANGE_BYTES,
     }
 }
 
@@ -264,8 +326,50 @@ mod tests {
         }
         let small = Limits { shared_per_block: 48 << 10, ..Limits::SM_80 };
         let heads = Heads { count: 8, width: 64 };
-        let error = AttentionPlan::new(Roles::Documents, &[0, 1], heads, &small).unwrap_err().to_string();
+        let error = AttentionPlan::new(Roles::Documents, &[0, 4096], heads, &small).unwrap_err().to_string();
         assert!(error.contains("attention_d_queries_d64_dropout") && error.contains("49152"), "{error}");
+    }
+
+    /// Sizes at which a set takes more warps, or does not stay on the chip.
+    #[test]
+    fn what_fits_stays_on_the_chip() {
+        let warps = |documents: usize, width, card| {
+            let heads = Heads { count: 8, width };
+            let plan = AttentionPlan::new(Roles::Documents, &[0, documents], heads, card).unwrap();
+            if let Some(launch) = plan.backward(true) {
+                launch.check(card).unwrap();
+            }
+            assert_eq!(plan.backward(false).is_none(), plan.d_queries(false).is_some());
+            assert_eq!(plan.backward(false).is_none(), plan.d_keys(false).is_some());
+            plan.backward_blocks.first().map_or(0, |block| block.warps)
+        };
+        for (card, width, expected) in [
+            (
+                &Limits::SM_90,
+                32,
+                [(48, 1), (49, 2), (96, 2), (97, 4), (192, 4), (193, 8), (512, 8), (513, 0)],
+            ),
+            (
+                &Limits::SM_80,
+                32,
+                [(48, 1), (49, 2), (96, 2), (97, 4), (192, 4), (193, 8), (496, 8), (497, 0)],
+            ),
+            (&Limits::SM_89, 32, [(16, 1), (17, 2), (32, 2), (33, 4), (80, 4), (81, 8), (176, 8), (177, 0)]),
+            (
+                &Limits::SM_90,
+                64,
+                [(48, 1), (49, 2), (96, 2), (97, 4), (192, 4), (193, 8), (384, 8), (385, 0)],
+            ),
+            (
+                &Limits::SM_80,
+                64,
+                [(32, 1), (33, 2), (64, 2), (65, 4), (144, 4), (145, 8), (288, 8), (289, 0)],
+            ),
+            (&Limits::SM_89, 64, [(16, 1), (17, 2), (32, 2), (33, 4), (80, 4), (81, 8), (160, 8), (161, 0)]),
+        ] {
+            let found = expected.map(|(documents, _)| (documents, warps(documents, width, card)));
+            assert_eq!(found, expected, "heads of {width}, {} bytes", card.shared_per_block);
+        }
     }
 
     #[test]
@@ -324,36 +428,50 @@ mod tests {
                 .chain(lens.iter().scan(0, |end, &len| { *end += len.max(least); Some(*end) }))
                 .collect();
             let plan = plan(roles, &offsets, 32);
-            let mut outputs = vec![0; plan.output_rows];
-            for tile in &plan.query_tiles {
-                prop_assert!((1..=128).contains(&tile.query_rows) && tile.first_query % 128 == 0 && tile.key_rows > 0);
+            let [mut outputs, mut of_queries] = [(); 2].map(|()| vec![0; plan.output_rows]);
+            let count = |rows: &mut Vec<i32>, begin: i32, len: i32| {
+                (begin..begin + len).for_each(|row| rows[row as usize] += 1);
+            };
+            for tile in &plan.d_query_tiles {
+                prop_assert!((1..=128).contains(&tile.query_rows) && tile.first_query % 128 == 0);
                 prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
+                prop_assert!(tile.key_rows > 0);
                 prop_assert!((tile.key_begin + tile.key_rows) as usize <= plan.key_rows);
-                (tile.output_begin..tile.output_begin + tile.query_rows).for_each(|row| outputs[row as usize] += 1);
+                count(&mut of_queries, tile.output_begin, tile.query_rows);
             }
             let mut keys = vec![0; plan.key_rows];
-            for tile in &plan.key_tiles {
+            for tile in &plan.d_key_tiles {
                 prop_assert!((1..=64).contains(&tile.key_rows) && tile.first_key % 64 == 0);
                 prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
                 prop_assert!((tile.output_begin + tile.query_rows) as usize <= plan.output_rows);
-                (tile.key_begin..tile.key_begin + tile.key_rows).for_each(|row| keys[row as usize] += 1);
+                count(&mut keys, tile.key_begin, tile.key_rows);
             }
-            prop_assert!(outputs.iter().chain(&keys).all(|&times| times == 1));
+            let mut in_blocks = 0;
+            for block in &plan.backward_blocks {
+                prop_assert!(block.first_set == in_blocks && block.sets > 0 && block.sets * block.warps <= 8);
+                let bytes = 256 + block.sets * block.group_bytes;
+                prop_assert!(bytes as u32 <= plan.backward(true).unwrap().shared_bytes);
+                in_blocks += block.sets;
+            }
+            prop_assert_eq!(in_blocks as usize, plan.backward_sets.len());
+            for set in &plan.backward_sets {
+                count(&mut of_queries, set.output_begin, set.query_rows);
+                count(&mut keys, set.key_begin, set.key_rows);
+            }
             let groups = &plan.forward_groups;
-            let mut outputs = vec![0; plan.output_rows];
             for tile in &groups.tiles {
                 prop_assert!(tile.query_rows > 0 && tile.first_query % 16 == 0 && tile.key_rows > 0);
                 prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
                 prop_assert!((tile.key_begin + tile.key_rows) as usize <= plan.key_rows);
-                (tile.output_begin..tile.output_begin + tile.query_rows).for_each(|row| outputs[row as usize] += 1);
+                count(&mut outputs, tile.output_begin, tile.query_rows);
             }
-            prop_assert!(outputs.iter().all(|&times| times == 1));
+            prop_assert!(outputs.iter().chain(&of_queries).chain(&keys).all(|&times| times == 1));
             let ends = groups.blocks.iter().map(|block| (block.first_set, block.first_set + block.sets));
             let end = ends.fold(0, |end, (first, next)| if first == end { next } else { -1 });
             prop_assert_eq!(end, groups.tiles.len() as i32);
-            let [tiles, query_tiles, key_tiles] =
-                [&groups.tiles, &plan.query_tiles, &plan.key_tiles].map(|tiles| size_of_val(&tiles[..]));
-            let bytes = [tiles, size_of_val(&groups.blocks[..]), query_tiles, key_tiles];
+            let tiles = [&groups.tiles, &plan.backward_sets, &plan.d_query_tiles, &plan.d_key_tiles];
+            let bytes = tiles.map(|tiles| size_of_val(&tiles[..])).into_iter();
+            let bytes = bytes.chain([&groups.blocks, &plan.backward_blocks].map(|blocks| size_of_val(&blocks[..])));
             let documents = offsets[offsets.len() - 1];
             prop_assert!(Arena::bytes_for(bytes) <= AttentionPlan::bytes_bound(sets(&offsets), documents, roles));
         }

@@ -11,28 +11,21 @@ pub(super) const QUERY_ROWS: usize = ATTENTION_QUERY_ROWS as usize;
 /// Rows of a tile of keys.
 pub(super) const KEY_ROWS: usize = ATTENTION_KEY_ROWS as usize;
 
-/// The tiles of a batch.
-pub(super) struct Tiles {
-    /// Tiles of queries: those with many keys first.
-    pub queries: Vec<AttentionTile>,
-    /// Tiles of keys: those with many queries first.
-    pub keys: Vec<AttentionTile>,
-}
-
-impl Tiles {
-    /// Of the sets that `offsets` `[B + 1]` delimit.
-    pub fn new(roles: Roles, offsets: &[usize]) -> Self {
-        let mut sets = sets(roles, offsets);
-        sets.sort_by_key(|set| Reverse(set.key_rows));
-        let queries = sets.iter().flat_map(query_tiles).collect();
-        sets.sort_by_key(|set| (Reverse(set.query_rows), set.set));
-        Tiles { queries, keys: sets.iter().flat_map(key_tiles).collect() }
-    }
-}
-
-/// All queries and keys of each set.
-pub(super) fn sets(roles: Roles, offsets: &[usize]) -> Vec<AttentionTile> {
+/// The sets that `offsets` `[B + 1]` delimit, whole.
+pub(super) fn whole_sets(roles: Roles, offsets: &[usize]) -> Vec<AttentionTile> {
     offsets.windows(2).enumerate().map(|set| whole(roles, set)).collect()
+}
+
+/// Tiles of queries of these sets: those with many keys first.
+pub(super) fn query_tiles(mut sets: Vec<AttentionTile>) -> Vec<AttentionTile> {
+    sets.sort_by_key(|set| (Reverse(set.key_rows), set.set));
+    sets.iter().flat_map(queries_of).collect()
+}
+
+/// Tiles of keys: those with many queries first.
+pub(super) fn key_tiles(mut sets: Vec<AttentionTile>) -> Vec<AttentionTile> {
+    sets.sort_by_key(|set| (Reverse(set.query_rows), set.set));
+    sets.iter().flat_map(keys_of).collect()
 }
 
 /// All queries and keys of a set.
@@ -57,7 +50,7 @@ fn whole(roles: Roles, (set, offsets): (usize, &[usize])) -> AttentionTile {
 }
 
 /// The tiles of queries of a set.
-fn query_tiles(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
+fn queries_of(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
     (0..set.query_rows).step_by(QUERY_ROWS).map(move |first| AttentionTile {
         query_begin: set.query_begin + first,
         query_rows: (set.query_rows - first).min(QUERY_ROWS as i32),
@@ -68,7 +61,7 @@ fn query_tiles(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
 }
 
 /// The tiles of keys of a set.
-fn key_tiles(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
+fn keys_of(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
     (0..set.key_rows).step_by(KEY_ROWS).map(move |first| AttentionTile {
         key_begin: set.key_begin + first,
         key_rows: (set.key_rows - first).min(KEY_ROWS as i32),
@@ -97,8 +90,8 @@ mod tests {
 
     #[test]
     fn long_sets_come_first() {
-        let all = Tiles::new(Roles::Documents, &[0, 1, 1, 302, 365]);
-        let tiles: Vec<_> = all.queries.iter().map(numbers).collect();
+        let sets = whole_sets(Roles::Documents, &[0, 1, 1, 302, 365]);
+        let tiles: Vec<_> = query_tiles(sets.clone()).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [
@@ -109,7 +102,7 @@ mod tests {
                 [0, 1, 0, 1, 0, 0, 0, 0],
             ]
         );
-        let tiles: Vec<_> = all.keys.iter().map(numbers).collect();
+        let tiles: Vec<_> = key_tiles(sets).iter().map(numbers).collect();
         assert_eq!(tiles[0], [1, 301, 1, 64, 1, 0, 0, 2]);
         assert_eq!(tiles[4], [1, 301, 257, 45, 1, 0, 256, 2]);
         assert_eq!(tiles[5..], [[302, 63, 302, 63, 302, 0, 0, 3], [0, 1, 0, 1, 0, 0, 0, 0]]);
@@ -117,18 +110,19 @@ mod tests {
 
     #[test]
     fn points_ask_and_are_asked() {
-        let induce = Tiles::new(Roles::Induce { points: 20 }, &[0, 3, 70]);
-        let tiles: Vec<_> = induce.queries.iter().map(numbers).collect();
+        let induce = whole_sets(Roles::Induce { points: 20 }, &[0, 3, 70]);
+        let tiles: Vec<_> = query_tiles(induce.clone()).iter().map(numbers).collect();
         assert_eq!(tiles, [[0, 20, 3, 67, 20, 0, 0, 1], [0, 20, 0, 3, 0, 0, 0, 0]]);
-        let tiles: Vec<_> = induce.keys.iter().map(numbers).collect();
+        let tiles: Vec<_> = key_tiles(induce).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [[0, 20, 0, 3, 0, 0, 0, 0], [0, 20, 3, 64, 20, 0, 0, 1], [0, 20, 67, 3, 20, 0, 64, 1]]
         );
         // The points of the set without documents get a gradient too.
-        let attend = Tiles::new(Roles::Attend { points: 70 }, &[0, 3, 3]);
-        assert_eq!(attend.queries.iter().map(numbers).collect::<Vec<_>>(), [[0, 3, 0, 70, 0, 0, 0, 0]]);
-        let tiles: Vec<_> = attend.keys.iter().map(numbers).collect();
+        let attend = whole_sets(Roles::Attend { points: 70 }, &[0, 3, 3]);
+        let tiles: Vec<_> = query_tiles(attend.clone()).iter().map(numbers).collect();
+        assert_eq!(tiles, [[0, 3, 0, 70, 0, 0, 0, 0]]);
+        let tiles: Vec<_> = key_tiles(attend).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [

@@ -1,13 +1,15 @@
-//! Backward: the kernel for the gradient of q, and that for those of k and v.
+//! Backward: the kernel for all gradients of sets that stay on the chip, and those of others for the gradient of q, and for
+//! those of k and v.
 
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::Limits;
 use setrank::device::abi::AttentionBackward;
 use setrank::device::check::Deviation;
+use setrank::device::{Gpu, Limits};
 use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
+use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;
@@ -15,11 +17,46 @@ use setrank_emulator::launch::Launch;
 use super::{KERNELS, LONGEST, ROLES};
 use crate::family::{self, given, poisoned};
 
+/// What the kernel for all gradients is to do: of sets that stay on the chip.
+pub struct Whole(pub BackwardProblem);
+
 /// What the kernel for the gradient of q is to do.
 pub struct Queries(pub BackwardProblem);
 
 /// What the kernel for the gradients of k and v is to do.
 pub struct Keys(pub BackwardProblem);
+
+/// What the kernels are to do on a card where all sets stay on the chip, or none does.
+pub fn launches(limits: &Limits, problem: BackwardProblem) -> (Option<Whole>, Option<(Queries, Keys)>) {
+    let plan = problem.forward().plan(limits).unwrap();
+    match (plan.backward(false), plan.d_keys(false)) {
+        (Some(_), None) => (Some(Whole(problem)), None),
+        (None, Some(_)) => (None, Some((Queries(problem.clone()), Keys(problem)))),
+        (resident, streamed) => panic!("sets of both kinds, or none: {resident:?}, {streamed:?}"),
+    }
+}
+
+impl family::Problem for Whole {
+    fn launch(&self, limits: &Limits) -> Launch {
+        let problem = &self.0;
+        let plan = problem.forward().plan(limits).unwrap();
+        let mut buffers = inputs(problem);
+        buffers.extend([
+            (offset_of!(AttentionBackward, output), "output", given(problem.heads())),
+            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.backward_sets)),
+            (offset_of!(AttentionBackward, blocks), "blocks", given(&plan.backward_blocks)),
+            (offset_of!(AttentionBackward, d_q), "d_q", poisoned::<bf16>(problem.d_heads().len())),
+            (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
+        ]);
+        launch(problem, &plan, plan.backward(problem.forward().dropout().is_some()), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let d_q = self.0.deviation_of_queries(&wide(launch, "d_q"));
+        let [d_k, d_v] = self.0.deviations_of_keys(&wide(launch, "d_kv"));
+        vec![("d q", d_q), ("d k", d_k), ("d v", d_v)]
+    }
+}
 
 impl family::Problem for Queries {
     fn launch(&self, limits: &Limits) -> Launch {
@@ -28,7 +65,7 @@ impl family::Problem for Queries {
         let mut buffers = inputs(problem);
         buffers.extend([
             (offset_of!(AttentionBackward, output), "output", given(problem.heads())),
-            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.query_tiles)),
+            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.d_query_tiles)),
             (offset_of!(AttentionBackward, delta), "delta", poisoned::<f32>(problem.log_sum_exp().len())),
             (offset_of!(AttentionBackward, d_q), "d_q", poisoned::<bf16>(problem.d_heads().len())),
         ]);
@@ -38,8 +75,8 @@ impl family::Problem for Queries {
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         let delta: Vec<f32> = family::result(launch, "delta");
         let delta: Vec<f64> = delta.into_iter().map(f64::from).collect();
-        let [d_q, delta] = self.0.deviations_of_queries(&wide(launch, "d_q"), &delta);
-        vec![("d q", d_q), ("delta", delta)]
+        let d_q = self.0.deviation_of_queries(&wide(launch, "d_q"));
+        vec![("d q", d_q), ("delta", self.0.deviation_of_delta(&delta))]
     }
 }
 
@@ -50,7 +87,7 @@ impl family::Problem for Keys {
         let delta: Vec<f32> = problem.exact().delta.into_iter().map(|value| value as f32).collect();
         let mut buffers = inputs(problem);
         buffers.extend([
-            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.key_tiles)),
+            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.d_key_tiles)),
             (offset_of!(AttentionBackward, delta), "delta", given(&delta)),
             (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
         ]);
@@ -65,7 +102,7 @@ impl family::Problem for Keys {
 
 type Buffers = Vec<(usize, &'static str, Vec<u8>)>;
 
-/// What both kernels read.
+/// What all kernels read.
 fn inputs(problem: &BackwardProblem) -> Buffers {
     vec![
         (offset_of!(AttentionBackward, q), "q", given(problem.forward().q())),
@@ -90,21 +127,33 @@ fn wide(launch: &Launch, name: &str) -> Vec<f64> {
     values.into_iter().map(bf16::to_f64).collect()
 }
 
-/// Runs both kernels on the emulator, holds the results against the rule, and gives the launches.
-fn check(problem: BackwardProblem, config: &Config) -> [Launch; 2] {
+/// Runs the kernels on the emulator, on a card of these limits, holds the results against the rule, and gives the
+/// launches.
+fn check_on(limits: &Limits, problem: BackwardProblem, config: &Config) -> Vec<Launch> {
+    let config = config.shared_limit(limits.shared_per_block);
     let hold = |problem: &dyn family::Problem| {
-        let mut launch = problem.launch(&Limits::SM_90);
-        emulate::run(&Kernels::repository(), &mut launch, config)
+        let mut launch = problem.launch(limits);
+        emulate::run(&Kernels::repository(), &mut launch, &config)
             .unwrap_or_else(|report| panic!("{config:?}: {report}"));
         for (result, deviation) in problem.deviations(&launch) {
             assert!(deviation.is_allowed(), "{}, {config:?}: {result}: {deviation:?}", launch.kernel);
         }
         launch
     };
-    let queries = Queries(problem);
-    let of_queries = hold(&queries);
-    // With what its results are held against, which is known by now.
-    [of_queries, hold(&Keys(queries.0))]
+    match launches(limits, problem) {
+        (Some(whole), _) => vec![hold(&whole)],
+        (None, Some((queries, _))) => {
+            let of_queries = hold(&queries);
+            // With what its results are held against, which is known by now.
+            vec![of_queries, hold(&Keys(queries.0))]
+        }
+        (None, None) => vec![],
+    }
+}
+
+/// The same on a card with as much memory as there may be.
+fn check(problem: BackwardProblem, config: &Config) -> Vec<Launch> {
+    check_on(&Limits::SM_90, problem, config)
 }
 
 fn problem(roles: Roles, sizes: &[usize], heads: Heads, dropout: bool) -> Problem {
@@ -132,6 +181,24 @@ fn large_sets() {
     }
 }
 
+/// Sizes at which a set takes more warps, or its warps more keys in turn, on both sides; on cards of every size.
+#[test]
+fn where_groups_change() {
+    let sizes: [(Limits, usize, &[usize]); 6] = [
+        (Limits::SM_90, 32, &[16, 48, 49, 96, 97, 192, 193, 384, 385]),
+        (Limits::SM_80, 32, &[32, 33, 496]),
+        (Limits::SM_89, 32, &[16, 17, 32, 33, 80, 81, 176]),
+        (Limits::SM_90, 64, &[8, 9, 48, 49, 96, 97, 384]),
+        (Limits::SM_80, 64, &[32, 33, 64, 65, 144, 145, 288]),
+        (Limits::SM_89, 64, &[16, 17, 32, 33, 80, 81, 160]),
+    ];
+    for (number, (limits, width, sizes)) in sizes.into_iter().enumerate() {
+        let forward = problem(Roles::Documents, sizes, Heads { count: 1, width }, number % 2 == 1);
+        let problem = BackwardProblem::new(forward, number % 3 == 0, 8);
+        assert_eq!(check_on(&limits, problem, &Config::default().workers(2)).len(), 1);
+    }
+}
+
 /// As long as sets get: more tiles of queries and of keys than anywhere else.
 #[test]
 fn the_longest_set() {
@@ -147,8 +214,8 @@ fn points_that_nobody_attends_to() {
     let roles = Roles::Attend { points: 100 };
     for (width, dropout) in KERNELS {
         let forward = problem(roles, &[0, 5, 0], Heads { count: 2, width }, dropout);
-        let [_, keys] = check(BackwardProblem::new(forward, true, 4), &Config::default());
-        let d_kv = wide(&keys, "d_kv");
+        let launches = check(BackwardProblem::new(forward, true, 4), &Config::default());
+        let d_kv = wide(&launches[1], "d_kv");
         let of_sets = d_kv.chunks_exact(100 * width).collect::<Vec<_>>();
         assert!(
             of_sets
@@ -178,14 +245,10 @@ fn what_is_not_finite_stays_in_its_set() {
         let heads = Heads { count: 2, width };
         let clean = problem(Roles::Documents, &[3, 70, 5], heads, dropout);
         let results = |forward: Problem| {
-            let problem = BackwardProblem::new(forward, false, 5);
-            let (queries, keys) = (Queries(problem.clone()), Keys(problem));
-            let run = |problem: &dyn family::Problem, name| {
-                let mut launch = problem.launch(&Limits::SM_90);
-                emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
-                family::result::<u16>(&launch, name)
-            };
-            [run(&queries, "d_q"), run(&keys, "d_kv")].concat()
+            let whole = Whole(BackwardProblem::new(forward, false, 5));
+            let mut launch = family::Problem::launch(&whole, &Limits::SM_90);
+            emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
+            ["d_q", "d_kv"].map(|name| family::result::<u16>(&launch, name)).concat()
         };
         let expected = results(clean.clone());
         for part in 0..3 {
@@ -205,12 +268,29 @@ fn what_is_not_finite_stays_in_its_set() {
 
 #[test]
 fn the_bits_do_not_depend_on_schedule_or_workers() {
-    let problem = || {
-        let forward = problem(Roles::Documents, &[70, 130], Heads { count: 2, width: 32 }, true);
-        BackwardProblem::new(forward, true, 6)
-    };
-    let first = check(problem(), &Config::default());
-    for config in Config::matrix(&[5]) {
-        assert!(check(problem(), &config.workers(2)) == first, "{config:?}");
+    for roles in [Roles::Documents, Roles::Attend { points: 40 }] {
+        let problem = || {
+            let forward = problem(roles, &[70, 130], Heads { count: 2, width: 32 }, true);
+            BackwardProblem::new(forward, true, 6)
+        };
+        let first = check(problem(), &Config::default());
+        for config in Config::matrix(&[5]) {
+            assert!(check(problem(), &config.workers(2)) == first, "{config:?}");
+        }
     }
+}
+
+/// Sets that stay on the chip beside one that does not: each is some kernel's.
+#[test]
+fn sets_of_both_kinds() {
+    driver::with(&Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        for (width, sizes) in [(32, [40, 520, 3, 100]), (64, [40, 400, 3, 100])] {
+            let forward = problem(Roles::Documents, &sizes, Heads { count: 1, width }, true);
+            for checked in BackwardProblem::new(forward, true, 9).hold(&gpu, "of both kinds").unwrap() {
+                assert!(checked.deviation.is_allowed(), "{checked:?}");
+            }
+        }
+    })
+    .unwrap();
 }

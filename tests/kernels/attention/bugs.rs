@@ -2,7 +2,7 @@
 
 use crate::family::{Bug, WRONG_RESULTS, WrongLaunch};
 
-pub const IN_SOURCES: [Bug; 41] = [
+pub const IN_SOURCES: [Bug; 55] = [
     Bug {
         what: "a missing barrier",
         file: "attention_keys.cuh",
@@ -331,24 +331,141 @@ pub const IN_SOURCES: [Bug; 41] = [
         kernels: "attention_d_keys",
         found_by: &[WRONG_RESULTS],
     },
-];
-
-pub const IN_LAUNCHES: [WrongLaunch; 7] = [
-    WrongLaunch::too_little_shared_memory(""),
-    WrongLaunch::a_block_too_few(""),
-    WrongLaunch::a_block_too_many("", &["of `tiles` of", "of `blocks` of"]),
-    WrongLaunch {
-        what: "a head too few",
-        change: |launch| launch.grid[1] -= 1,
-        kernels: "",
+    Bug {
+        what: "copies of a whole set that are not waited for",
+        file: "attention_backward_resident.cuh",
+        right: "ptx::cp_async_wait<0>();",
+        wrong: "ptx::cp_async_wait<1>();",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "a delta of the neighbour's row",
+        file: "attention_backward_resident.cuh",
+        right: "sum_of(row) + 64, sum",
+        wrong: "sum_of(row ^ 1) + 64, sum",
+        kernels: "attention_backward_d64_dropout",
         found_by: &[WRONG_RESULTS],
     },
-    WrongLaunch {
-        what: "a warp too few",
-        change: |launch| launch.block[0] -= 32,
-        kernels: "",
-        found_by: &["is read before anything is written to it", "not a multiple of 32 up to the block's"],
+    Bug {
+        what: "a missing barrier in front of what others weighed",
+        file: "attention_backward_resident.cuh",
+        right: "            Notes::sync(notes.warps);\n            const int of",
+        wrong: "            const int of",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
     },
+    Bug {
+        what: "slots that are written while they are read",
+        file: "attention_backward_resident.cuh",
+        right: "        Notes::sync(warps);\n",
+        wrong: "",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a turn the wrong way",
+        file: "attention_backward_resident.cuh",
+        right: "(notes.warp + number) & (notes.warps - 1)",
+        wrong: "(notes.warp - number) & (notes.warps - 1)",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
+    },
+    Bug {
+        what: "the own slot for another's",
+        file: "attention_backward_resident.cuh",
+        right: "from = slot(notes, of) + lane * 16",
+        wrong: "from = slot(notes, notes.warp) + lane * 16",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the same keys in each pass",
+        file: "attention_backward_resident.cuh",
+        right: "return pass + warp * held;",
+        wrong: "return warp * held;",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "keys behind the set that count, backward",
+        file: "attention_backward_resident.cuh",
+        right: "valid > 8 ? 0.0f : -INFINITE",
+        wrong: "0.0f",
+        kernels: "attention_backward_d32_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "numbers put by on top of each other",
+        file: "attention_backward_resident.cuh",
+        right: "notes.warp * SHARE::PARKED_FOURS + number",
+        wrong: "notes.warp * SHARE::PARKED_FOURS + number / 2",
+        kernels: "attention_backward_d32_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "last queries that are left out",
+        file: "attention_backward_resident.cuh",
+        right: "if (t + 1 < count || both)",
+        wrong: "if (t + 1 < count)",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a draw for all tiles of keys of a warp",
+        file: "attention_backward_resident.cuh",
+        right: "query, key + m * 16, lane",
+        wrong: "query, key, lane",
+        kernels: "attention_backward_d32_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "dropped weights in the gradient of values of whole sets",
+        file: "attention_backward_resident.cuh",
+        right: "scores[m][e] = keep ? scores[m][e] : 0.0f;",
+        wrong: "(void)keep;",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "gradients of whole sets behind the ReLU",
+        file: "attention_backward_resident.cuh",
+        right: "p.relu != 0 ? query : nullptr",
+        wrong: "nullptr",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "one set for all groups of a block",
+        file: "attention_backward_resident.cuh",
+        right: "block.first_set + group",
+        wrong: "block.first_set",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS, "bytes of shared memory"],
+    },
+];
+
+pub const IN_LAUNCHES: [WrongLaunch; 13] = [
+    WrongLaunch::too_little_shared_memory("attention_forward"),
+    WrongLaunch::too_little_shared_memory("attention_d_"),
+    // Warps with fewer tiles than there may be leave some of a group's memory alone.
+    WrongLaunch {
+        what: "half of the shared memory",
+        change: |launch| launch.shared_bytes /= 2,
+        kernels: "attention_backward",
+        found_by: &["bytes of shared memory"],
+    },
+    WrongLaunch::a_block_too_few(""),
+    WrongLaunch::a_block_too_many("", &["of `tiles` of", "of `blocks` of"]),
+    a_head_too_few("attention_forward"),
+    a_head_too_few("attention_d_"),
+    a_head_too_few("attention_backward_d64"),
+    a_warp_too_few(
+        "attention_forward",
+        &["is read before anything is written to it", "not a multiple of 32 up to the block's"],
+    ),
+    a_warp_too_few("attention_d_", &["is read before anything is written to it"]),
+    a_warp_too_few("attention_backward", &["not a multiple of 32 up to the block's"]),
     WrongLaunch {
         what: "more threads than the kernel is for",
         change: |launch| launch.block[0] += 32,
@@ -362,3 +479,16 @@ pub const IN_LAUNCHES: [WrongLaunch; 7] = [
         found_by: &["of `q` of 512 bytes"],
     },
 ];
+
+const fn a_head_too_few(kernels: &'static str) -> WrongLaunch {
+    WrongLaunch {
+        what: "a head too few",
+        change: |launch| launch.grid[1] -= 1,
+        kernels,
+        found_by: &[WRONG_RESULTS],
+    }
+}
+
+const fn a_warp_too_few(kernels: &'static str, found_by: &'static [&'static str]) -> WrongLaunch {
+    WrongLaunch { what: "a warp too few", change: |launch| launch.block[0] -= 32, kernels, found_by }
+}

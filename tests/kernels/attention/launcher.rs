@@ -205,9 +205,9 @@ fn plans_that_cannot_be_are_refused() {
             let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles);
             let attention = on_device(gpu, roles, &offsets).unwrap();
             let plan = attention.plan();
-            let (groups, queries, keys) =
-                (&plan.forward_groups, plan.query_tiles.len(), plan.key_tiles.len());
-            assert!(bytes <= 2 * 32 * (groups.tiles.len() + queries + keys), "{roles:?}");
+            let groups = &plan.forward_groups.tiles;
+            let tiles = [groups, &plan.backward_sets, &plan.d_query_tiles, &plan.d_key_tiles];
+            assert!(bytes <= 3 * 32 * tiles.iter().map(|tiles| tiles.len()).sum::<usize>(), "{roles:?}");
         }
     });
 }

@@ -95,8 +95,10 @@ pub fn run(encoder: Encoder, small: bool) -> anyhow::Result<Outcome> {
 /// Where `found` is further from the processor's than bf16 explains.
 fn far(name: &str, found: &[f64], expected: &[f64]) -> Option<Mismatch> {
     let largest = expected.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-    // Not "further than": what is not a number is far, too.
-    let is_far = |&at: &usize| !((found[at] - expected[at]).abs() <= CLOSE * largest);
+    let is_far = |&at: &usize| {
+        let off = (found[at] - expected[at]).abs();
+        off.is_nan() || off > CLOSE * largest
+    };
     let places: Vec<usize> = (0..expected.len()).filter(is_far).collect();
     let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
     (!places.is_empty()).then(|| Mismatch {

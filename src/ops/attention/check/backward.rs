@@ -220,17 +220,20 @@ impl BackwardProblem {
         })
     }
 
-    /// How far the gradient of q and δ are off.
-    pub fn deviations_of_queries(&self, d_q: &[f64], delta: &[f64]) -> [Deviation; 2] {
+    /// How far the gradient of q is off.
+    pub fn deviation_of_queries(&self, d_q: &[f64]) -> Deviation {
         let Reference { exact, plain } = self.reference();
         let rows = self.rows();
         let places = |set: &Set| self.runs(0..1, rows, &set.outputs);
-        let plain_d_q: Vec<&[f64]> = plain.iter().map(|plain| &plain.d_q[..]).collect();
-        let plain_delta: Vec<&[f64]> = plain.iter().map(|plain| &plain.delta[..]).collect();
-        [
-            self.forward.by_size(d_q, &plain_d_q, &exact.d_q, places),
-            deviation(delta, &plain_delta, &exact.delta, to_f32),
-        ]
+        let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain.d_q[..]).collect();
+        self.forward.by_size(d_q, &plain, &exact.d_q, places)
+    }
+
+    /// How far δ is off, which only kernels of sets leave that do not stay on the chip.
+    pub fn deviation_of_delta(&self, delta: &[f64]) -> Deviation {
+        let Reference { exact, plain } = self.reference();
+        let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain.delta[..]).collect();
+        deviation(delta, &plain, &exact.delta, to_f32)
     }
 
     /// How far the gradients of k and v are off.
@@ -251,8 +254,8 @@ impl BackwardProblem {
         begins.map(|begin| (begin + set.start) * width..(begin + set.end) * width).collect()
     }
 
-    /// The gradients of a GPU.
-    pub fn solve(&self, gpu: &Gpu) -> Result<Gradients, DeviceError> {
+    /// The gradients of a GPU: of q `[H, Nq, D]`, and of k and v `[2, H, Nk, D]`.
+    pub fn solve(&self, gpu: &Gpu) -> Result<[Vec<f64>; 2], DeviceError> {
         let forward = &self.forward;
         let arena = |bytes| gpu.arena("the check of attention", bytes);
         let upload = |values: &[bf16]| {
@@ -283,37 +286,33 @@ impl BackwardProblem {
                 dropout,
             )
         };
-        let (d_q, d_kv) = if forward.roles == Roles::Documents {
+        if forward.roles == Roles::Documents {
             let mut gradients = empty(d_q_len + d_kv_len)?;
             let qkv = upload(&[&forward.q[..], &forward.kv].concat())?;
             run(QkvGradients::Together(&mut gradients), Qkv::Together(&qkv))?;
             let mut d_q = wide(&gpu.download(&gradients)?);
             let d_kv = d_q.split_off(d_q_len);
-            (d_q, d_kv)
+            Ok([d_q, d_kv])
         } else {
             let (mut d_q, mut d_kv) = (empty(d_q_len)?, empty(d_kv_len)?);
             let (q, kv) = (upload(&forward.q)?, upload(&forward.kv)?);
             run(QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv }, Qkv::Apart { q: &q, kv: &kv })?;
-            (wide(&gpu.download(&d_q)?), wide(&gpu.download(&d_kv)?))
-        };
-        let delta = wide(&gpu.download(&delta)?);
-        Ok(Gradients { d_q, d_kv, delta })
+            Ok([wide(&gpu.download(&d_q)?), wide(&gpu.download(&d_kv)?)])
+        }
     }
 
     /// Solves it on a GPU and holds the results against the rule.
-    pub(super) fn hold(&self, gpu: &Gpu, what: &str) -> Result<[Checked; 4], DeviceError> {
-        let found = self.solve(gpu)?;
-        let [d_q, delta] = self.deviations_of_queries(&found.d_q, &found.delta);
-        let [d_k, d_v] = self.deviations_of_keys(&found.d_kv);
-        let of = |result: &str, deviation, values: fn(Gradients) -> Vec<f64>| {
-            let what = format!("attention, backward, {what}: {result}");
-            Checked::new(what, deviation, || (values(found.clone()), values(self.exact())))
-        };
+    pub fn hold(&self, gpu: &Gpu, what: &str) -> Result<[Checked; 3], DeviceError> {
+        let [found_q, found_kv] = self.solve(gpu)?;
+        let [d_k, d_v] = self.deviations_of_keys(&found_kv);
+        let what = |result: &str| format!("attention, backward, {what}: {result}");
+        let of_half = |which| (half_of(&found_kv, which), half_of(&self.exact().d_kv, which));
         Ok([
-            of("gradient of q", d_q, |gradients| gradients.d_q),
-            of("delta", delta, |gradients| gradients.delta),
-            of("gradient of k", d_k, |gradients| half_of(&gradients.d_kv, 0)),
-            of("gradient of v", d_v, |gradients| half_of(&gradients.d_kv, 1)),
+            Checked::new(what("gradient of q"), self.deviation_of_queries(&found_q), || {
+                (found_q.clone(), self.exact().d_q)
+            }),
+            Checked::new(what("gradient of k"), d_k, || of_half(0)),
+            Checked::new(what("gradient of v"), d_v, || of_half(1)),
         ])
     }
 }

@@ -276,10 +276,10 @@ fn by_rows(values: &[bf16], heads: Heads, parts: usize) -> Vec<f64> {
     to
 }
 
-/// Every role on a card: more points than rows of a warp, and sets that reach every path: one document, less and more
-/// than a tile of keys or queries, several tiles.
+/// Every role on a card: more points than rows of a warp, and sets that reach every path but those of very long ones: one
+/// document, less and more than a tile of keys or queries, several tiles; in backward, every number of warps.
 const RUNS: [(&str, Roles, &[usize]); 3] = [
-    ("documents", Roles::Documents, &[1, 2, 40, 65, 150]),
+    ("documents", Roles::Documents, &[1, 2, 40, 65, 97, 200]),
     ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 70]),
     ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 70]),
 ];

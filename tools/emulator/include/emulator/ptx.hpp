@@ -36,6 +36,8 @@ using Shared = emu::Shared;
 
 inline Shared shared_base() { return emu::SHARED_BASE; }
 
+inline uint32_t thread() { return emu::thread().index.x; }
+
 // ---------------------------------------------------------------- memory
 
 template <class T> __forceinline__ T load_shared(Shared from, emu::Site site = emu::Site::here()) {

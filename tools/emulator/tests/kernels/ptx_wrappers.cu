@@ -26,7 +26,7 @@ struct Writer {
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(64) ptx_wrappers(const __grid_constant__ Arguments p) {
-    const uint32_t thread = threadIdx.x, lane = thread % 32;
+    const uint32_t thread = ptx::thread(), lane = thread % 32;
     const ptx::Shared base = ptx::shared_base();
     Writer writer{p.output + thread * RESULTS};
     const uint32_t *own = p.input + thread * 8;
