@@ -37,11 +37,17 @@ pub trait Problem {
 pub struct Case {
     pub limits: Limits,
     pub problem: Box<dyn Problem>,
+    /// Whether it is too large for sanitizers and planted bugs, to which another case shows as much.
+    pub is_large: bool,
 }
 
 impl Case {
     pub fn new(limits: Limits, problem: impl Problem + 'static) -> Self {
-        Case { limits, problem: Box::new(problem) }
+        Case { limits, problem: Box::new(problem), is_large: false }
+    }
+
+    pub fn large(self) -> Self {
+        Case { is_large: true, ..self }
     }
 
     pub fn launch(&self) -> Launch {

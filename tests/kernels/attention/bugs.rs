@@ -216,7 +216,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "        ptx::barrier();\n        load(number + 1);\n        if (!busy) continue;",
         wrong: "        load(number + 1);\n        if (!busy) continue;",
-        kernels: "attention_d_queries",
+        kernels: "attention_d_queries_d64",
         found_by: &["is under way"],
     },
     Bug {
@@ -224,7 +224,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "    clear(d_query);\n    for (int number = 0; number < key_tiles; ++number) {\n        ptx::cp_async_wait<0>();",
         wrong: "    clear(d_query);\n    for (int number = 0; number < key_tiles; ++number) {\n        ptx::cp_async_wait<1>();",
-        kernels: "attention_d_queries",
+        kernels: "attention_d_queries_d64",
         found_by: &["is under way"],
     },
     Bug {
@@ -232,7 +232,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "    load(0);\n    ptx::cp_async_wait<1>();",
         wrong: "    load(0);\n    ptx::cp_async_wait<2>();",
-        kernels: "attention_d_queries",
+        kernels: "attention_d_queries_d64",
         found_by: &["is under way"],
     },
     Bug {
@@ -240,7 +240,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "        sum += ptx::shuffle_xor(sum, 1);\n        sum += ptx::shuffle_xor(sum, 2);\n",
         wrong: "",
-        kernels: "attention_d_queries",
+        kernels: "attention_d_queries_d64",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -248,7 +248,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "p.output + first_output + row * stride",
         wrong: "p.output + first_output + row * D",
-        kernels: "attention_d_queries",
+        kernels: "attention_d_queries_d64",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -272,7 +272,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "        ptx::barrier();\n        load(number + 1);\n        const float next",
         wrong: "        load(number + 1);\n        const float next",
-        kernels: "attention_d_keys",
+        kernels: "attention_d_keys_d32",
         found_by: &["is under way"],
     },
     Bug {
@@ -280,7 +280,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "store_sum(0, load_sum(0));\n    ptx::cp_async_wait<1>();",
         wrong: "store_sum(0, load_sum(0));\n    ptx::cp_async_wait<2>();",
-        kernels: "attention_d_keys",
+        kernels: "attention_d_keys_d32",
         found_by: &["is under way"],
     },
     Bug {
@@ -296,7 +296,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "row >= tile.query_rows || thread >= 2 * STEP",
         wrong: "thread >= 2 * STEP",
-        kernels: "attention_d_keys",
+        kernels: "attention_d_keys_d32",
         found_by: &["of `log_sum_exp` of", "of `delta` of"],
     },
     Bug {
@@ -320,7 +320,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "p.d_kv + value_row * D, D,",
         wrong: "p.d_kv + key_row * D, D,",
-        kernels: "attention_d_keys",
+        kernels: "attention_d_keys_d32",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -328,7 +328,7 @@ pub const IN_SOURCES: [Bug; 55] = [
         file: "attention_backward.cuh",
         right: "of_keys[2] = {p.scale, p.scale}",
         wrong: "of_keys[2] = {1.0f, 1.0f}",
-        kernels: "attention_d_keys",
+        kernels: "attention_d_keys_d32",
         found_by: &[WRONG_RESULTS],
     },
     Bug {

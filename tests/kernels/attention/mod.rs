@@ -88,8 +88,8 @@ const STREAMED: [[Roles; 2]; 4] =
 /// holds, and of more keys than warps hold at a time; rows that end in each half of a tile.
 const RESIDENT: [usize; 8] = [1, 17, 40, 0, 64, 130, 12, 200];
 
-/// The same with a set for which warps of narrow heads own and hold other numbers of tiles.
-const LONG: [usize; 8] = [1, 17, 40, 0, 64, 130, 12, 425];
+/// And one for which warps of narrow heads own and hold other numbers of tiles.
+const LONG: [usize; 2] = [18, 425];
 
 fn cases() -> Vec<Case> {
     let mut all = Vec::new();
@@ -100,11 +100,16 @@ fn cases() -> Vec<Case> {
         let [queries, keys] = STREAMED[number];
         all.push(Case::new(limits, backward::Queries(backward(queries))));
         all.push(Case::new(limits, backward::Keys(backward(keys))));
-        let (sizes, count) = if number == 0 { (LONG, 1) } else { (RESIDENT, 2) };
-        let mut problem = Problem::random(Roles::Documents, &sizes, Heads { count, width }, 5);
-        far_below(&mut problem, 1..18);
-        let problem = problem.with_dropout(if dropout { 0.3 } else { 0.0 });
-        all.push(Case::new(Limits::SM_90, backward::Whole(BackwardProblem::new(problem, width == 64, 1))));
+        let whole = |sizes: &[usize], count| {
+            let mut problem = Problem::random(Roles::Documents, sizes, Heads { count, width }, 5);
+            far_below(&mut problem, 1..18);
+            let problem = problem.with_dropout(if dropout { 0.3 } else { 0.0 });
+            Case::new(Limits::SM_90, backward::Whole(BackwardProblem::new(problem, width == 64, 1)))
+        };
+        all.push(whole(&RESIDENT, 2));
+        if number == 0 {
+            all.push(whole(&LONG, 1).large());
+        }
     }
     all
 }
