@@ -117,8 +117,8 @@ fn what_a_gpu_cannot_do_is_said() {
         ("memory=1140K", "", &["documents in 4 set(s) needs", "are free: use --top-k", "--device cpu"]),
         ("memory=1M", "", &["the model's parameters, gradients and moments would take"]),
         ("launch-fails-at=20", "", &["CUDA_ERROR_LAUNCH_FAILED"]),
-        ("out-of-memory-at=2", "", &["the features of ", " documents needs"]),
-        ("out-of-memory-at=3", "", &["a batch of ", "set(s) needs"]),
+        ("out-of-memory-at=2", "", &["the features of ", " documents would take"]),
+        ("out-of-memory-at=3", "", &["a batch of ", "set(s) would take"]),
     ] {
         let said = on(&folder, device, &train("model", "cuda", &format!("--max-steps 2 {more}")));
         contains(&said.unwrap_err(), parts);

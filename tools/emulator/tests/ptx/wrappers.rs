@@ -163,8 +163,13 @@ fn every_wrapper_does_what_it_says() {
 #[test]
 fn a_wrong_asm_text_is_noticed() {
     let Some(text) = text() else { return };
+    // Two registers of the same load, swapped.
+    let load = "ld.global.nc.v4.b32 {";
+    let (_, registers) = text.split_once(load).expect("it loads four words");
+    let [first, second] = [0, 1].map(|at| registers.split(", ").nth(at).expect("it loads four words"));
+    let [right, swapped] = [[first, second], [second, first]].map(|[a, b]| format!("{load}{a}, {b},"));
     let changes = [
-        ("ld.global.nc.v4.b32 {%r5, %r6,", "ld.global.nc.v4.b32 {%r6, %r5,"),
+        (&right[..], &swapped[..]),
         ("st.global.v2.b32", "st.global.b32 [%rd1], 0; //"),
         ("ldmatrix.sync.aligned.m8n8.x4.trans", "ldmatrix.sync.aligned.m8n8.x4"),
         ("atom.shared.add", "atom.shared.max"),
