@@ -14,7 +14,7 @@ tools/toolchain.sh
 stages=$(mktemp)
 python3 -m unittest discover -s tools/gpu/stage > "$stages" 2>&1 &
 of_stages=$!
-trap 'kill "$of_stages" 2> /dev/null; rm -f "$stages"' EXIT
+trap 'kill "$of_stages" 2> /dev/null || true; rm -f "$stages"' EXIT
 
 say "Format"
 cargo fmt --all --check
