@@ -36,10 +36,10 @@ def verdict(finished: Finished, told: list[str]) -> tuple[str, str]:
     """What the tool found, or why it came to nothing."""
     if finished.ok:
         return "passed", said_of(told, "SUMMARY") or finished.says()
-    if refused := said_of(told, "not supported"):
-        return "skipped", refused
     if found := said_of(told, *FINDINGS):
         return "failed", said_of(told, "SUMMARY") or found
+    if refused := said_of(told, "not supported"):
+        return "skipped", refused
     return "error", finished.says()
 
 

@@ -322,6 +322,9 @@ class Stages(unittest.TestCase):
         self.assertEqual(of(99, "========= Error: Device not supported\n========= ERROR SUMMARY: 1 error"), "skipped")
         self.assertEqual(of(99, "========= Invalid __global__ read\n========= ERROR SUMMARY: 1 error"), "failed")
         self.assertEqual(of(1, "error: no memory"), "error")
+        # what a kernel does wrong is not hidden by what else the tool cannot do
+        both = "========= Invalid __global__ read\n========= Warning: this is not supported"
+        self.assertEqual(of(99, both), "failed")
 
     def test_what_was_not_counted_is_no_number(self) -> None:
         self.assertEqual([counters.number(text) for text in ("1,500", "nan", "inf", "", None)], [1500.0] + [None] * 4)
