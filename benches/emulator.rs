@@ -17,6 +17,9 @@ mod embed;
 #[path = "../tests/kernels/family.rs"]
 mod family;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/feed_forward.rs"]
+mod feed_forward;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/gather.rs"]
 mod gather;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -88,20 +88,21 @@ __device__ __forceinline__ void right_fragment(uint32_t (&fragment)[4], Tile<64>
     }
 }
 
-// results += left · right for a step; the warp's rows begin at `row` of the left tile.
-template <bool LEFT_BY_K, bool RIGHT_BY_K>
-__device__ __forceinline__ void multiply(Results &results, Tile<64> left, int row, Tile<64> right, int lane) {
+// results += left · right for a step; the warp's rows begin at `row` of the left tile, its columns at `column` of the right.
+template <bool LEFT_BY_K, bool RIGHT_BY_K, int M, int N>
+__device__ __forceinline__ void multiply(float (&results)[M][N][4], Tile<64> left, int row, Tile<64> right, int lane,
+                                         int column = 0) {
 #pragma unroll
     for (int k = 0; k < STEP; k += 16) {
-        uint32_t a[2][4];
+        uint32_t a[M][4];
 #pragma unroll
-        for (int m = 0; m < 2; ++m) left_fragment<LEFT_BY_K>(a[m], left, row + m * 16, k, lane);
+        for (int m = 0; m < M; ++m) left_fragment<LEFT_BY_K>(a[m], left, row + m * 16, k, lane);
 #pragma unroll
-        for (int d = 0; d < 8; d += 2) {
+        for (int d = 0; d < N; d += 2) {
             uint32_t b[4];
-            right_fragment<RIGHT_BY_K>(b, right, k, d * 8, lane);
+            right_fragment<RIGHT_BY_K>(b, right, k, column + d * 8, lane);
 #pragma unroll
-            for (int m = 0; m < 2; ++m) {
+            for (int m = 0; m < M; ++m) {
                 ptx::mma_m16n8k16_bf16(results[m][d], a[m], b[0], b[1]);
                 ptx::mma_m16n8k16_bf16(results[m][d + 1], a[m], b[2], b[3]);
             }
@@ -110,11 +111,11 @@ __device__ __forceinline__ void multiply(Results &results, Tile<64> left, int ro
 }
 
 // Each thread's results begin with 0.
-__device__ __forceinline__ void clear(Results &results) {
+template <int M, int N> __device__ __forceinline__ void clear(float (&results)[M][N][4]) {
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (int m = 0; m < M; ++m) {
 #pragma unroll
-        for (int d = 0; d < 8; ++d) {
+        for (int d = 0; d < N; ++d) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) results[m][d][e] = 0.0f;
         }
@@ -142,13 +143,14 @@ __device__ __forceinline__ void for_steps(int steps, const Fill &fill, const Pro
     ptx::barrier();
 }
 
-// Calls `each(value, low, high)` for the pairs of neighbouring results: `d` the fragment's number among columns, and
+// Calls `each(row, d, low, high)` for the pairs of neighbouring results: `d` the fragment's number among columns, and
 // `row` counted from the warp's first.
-template <class Each> __device__ __forceinline__ void for_pairs(Results &results, int lane, const Each &each) {
+template <int M, int N, class Each>
+__device__ __forceinline__ void for_pairs(float (&results)[M][N][4], int lane, const Each &each) {
 #pragma unroll
-    for (int d = 0; d < 8; ++d) {
+    for (int d = 0; d < N; ++d) {
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
+        for (int m = 0; m < M; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = m * 16 + half * 8 + (lane >> 2);
@@ -159,10 +161,11 @@ template <class Each> __device__ __forceinline__ void for_pairs(Results &results
 }
 
 // results = activation(results + bias), given the bias of the first column.
-__device__ __forceinline__ void add_bias(Results &results, const float *bias, bool relu, int lane) {
-    float2 pairs[8];
+template <int M, int N>
+__device__ __forceinline__ void add_bias(float (&results)[M][N][4], const float *bias, bool relu, int lane) {
+    float2 pairs[N];
 #pragma unroll
-    for (int d = 0; d < 8; ++d) {
+    for (int d = 0; d < N; ++d) {
         pairs[d] = ptx::load_constant(reinterpret_cast<const float2 *>(bias + d * 8 + 2 * (lane & 3)));
     }
     for_pairs(results, lane, [&](int, int d, float &low, float &high) {

@@ -8,7 +8,8 @@
 
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
-    attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
+    attention, embed, feed_forward, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums,
+    score,
 };
 
 /// How far a kernel's results are from the exact ones, and how far they may be.
@@ -148,13 +149,14 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 11] = families![
+pub const FAMILIES: [FamilyCheck; 12] = families![
     gather,
     rbf,
     linear,
     embed,
     attention,
     layer_norm,
+    feed_forward,
     score,
     loss,
     row_sums,

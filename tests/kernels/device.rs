@@ -9,13 +9,19 @@ const DRIVER: &str = "SETRANK_TEST_DRIVER";
 
 /// Runs on GPU 0.
 pub fn on_gpu(run: impl FnOnce(Gpu)) {
+    on_gpu_with(None, run);
+}
+
+/// Runs on GPU 0; the mock's has so many multiprocessors, on which a batch is large that is small for a real one.
+pub fn on_gpu_with(multiprocessors: Option<u32>, run: impl FnOnce(Gpu)) {
     match std::env::var(DRIVER).as_deref() {
         Ok("real") => return run(Gpu::new(0).unwrap_or_else(|error| panic!("{error}"))),
         Ok("mock" | "") | Err(_) => {}
         Ok(other) => panic!("{DRIVER} is {other:?}: set it to real or mock, or unset it"),
     }
     // Matrix instructions that add as a real card of the mock's compute capability does.
-    let configuration = Configuration { workers: 2, sums: Sums::Hopper, ..Configuration::default() };
+    let configuration =
+        Configuration { multiprocessors, workers: 2, sums: Sums::Hopper, ..Configuration::default() };
     driver::with(&configuration, |driver| {
         run(Gpu::new(0).unwrap());
         assert_eq!(driver.counters().live_allocations, 0, "memory was not freed");

@@ -6,17 +6,19 @@ use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
-    attention, embed, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
+    attention, embed, feed_forward, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums,
+    score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 11] = [
+pub const ALL: [&Family; 12] = [
     &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
     &embed::FAMILY,
     &attention::FAMILY,
     &layer_norm::FAMILY,
+    &feed_forward::FAMILY,
     &score::FAMILY,
     &loss::FAMILY,
     &row_sums::FAMILY,

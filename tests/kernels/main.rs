@@ -11,6 +11,7 @@ mod cubin;
 mod device;
 mod embed;
 mod family;
+mod feed_forward;
 mod feeding;
 mod gather;
 mod host;

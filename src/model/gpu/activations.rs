@@ -14,6 +14,10 @@ pub struct Activations {
     pub scores: Buffer<f32>,
     /// Input of each block and output of the last `[N, C]`; two in turn where no backward follows.
     pub(super) hidden: Vec<Buffer<bf16>>,
+    /// Inner rows of the network that is being computed `[rows, G]`.
+    pub(super) inner: Buffer<bf16>,
+    /// What is kept.
+    pub(super) keep: Keep,
     pub(super) embedding: EmbeddingActivations,
     pub(super) blocks: Vec<BlockActivations>,
 }
@@ -79,9 +83,7 @@ pub(super) struct MabActivations {
 
 #[derive(Debug)]
 pub(super) struct FfnActivations {
-    /// ReLU(fc1(x)) `[rows, G]`
-    pub hidden: Buffer<bf16>,
-    /// fc2(hidden) `[rows, C]`
+    /// fc2's results `[rows, C]`
     pub output: Buffer<bf16>,
     /// `[rows, 2]`
     pub statistics: Buffer<f32>,
@@ -103,7 +105,8 @@ impl Activations {
         let embedding = EmbeddingActivations::new(arena, config, n, keep)?;
         let blocks =
             (0..blocks).map(|_| BlockActivations::new(arena, config, extent)).collect::<Result<_, _>>()?;
-        Ok(Activations { scores, hidden, embedding, blocks })
+        let inner = arena.take(sizes::inner(config, extent))?;
+        Ok(Activations { scores, hidden, inner, keep, embedding, blocks })
     }
 }
 
@@ -177,11 +180,7 @@ impl OuterActivations {
         let c = config.hidden_size;
         Ok(OuterActivations {
             attended: arena.take(rows * c)?,
-            network: FfnActivations {
-                hidden: arena.take(rows * config.ffn_size)?,
-                output: arena.take(rows * c)?,
-                statistics: arena.take(rows * 2)?,
-            },
+            network: FfnActivations { output: arena.take(rows * c)?, statistics: arena.take(rows * 2)? },
         })
     }
 }

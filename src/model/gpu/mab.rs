@@ -9,6 +9,7 @@ use super::network;
 use super::parameters::Parameters;
 use crate::device::{Buffer, DeviceError, Gpu};
 use crate::model::layout::{LinearSlots, MabSlots};
+use crate::model::setrank::Keep;
 use crate::ops::attention::{
     DeviceAttention, Heads, Qkv, QkvGradients, attention_backward, attention_forward,
 };
@@ -34,6 +35,10 @@ pub(super) struct Pass<'a> {
     pub qkv_relu: bool,
     /// LayerNorm's eps.
     pub eps: f64,
+    /// Inner rows of a network `[rows, G]`: any rows, whichever network is computed.
+    pub inner: &'a Buffer<bf16>,
+    /// What is kept.
+    pub keep: Keep,
 }
 
 /// What every block's backward writes to.

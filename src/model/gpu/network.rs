@@ -1,4 +1,5 @@
-//! The row-wise network of a block: y = LayerNorm(x + fc2(ReLU(fc1(x)))).
+//! The row-wise network of a block: y = LayerNorm(x + fc2(ReLU(fc1(x)))). Its inner rows are not kept: backward computes
+//! them again, of the same bits.
 
 use half::bf16;
 
@@ -6,6 +7,8 @@ use super::activations::{FfnActivations, Flow};
 use super::mab::{Backward, Pass};
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
+use crate::model::setrank::Keep;
+use crate::ops::feed_forward::{FeedForwardShape, feed_forward};
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
@@ -21,12 +24,18 @@ pub fn forward(
     x: &Buffer<bf16>,
 ) -> Result<(), DeviceError> {
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
-    let FfnActivations { hidden, output, statistics } = saved;
-    let layer = pass.params.layer(&slots.fc1)?;
-    linear_forward(gpu, hidden, Layout::Rows, x, layer.get(), Activation::Relu, fc1)?;
-    let layer = pass.params.layer(&slots.fc2)?;
-    linear_forward(gpu, output, Layout::Rows, hidden, layer.get(), Activation::Identity, fc2)?;
+    let FfnActivations { output, statistics } = saved;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
+    let fused = FeedForwardShape { rows: fc1.rows, width: fc1.inputs, inner: fc1.outputs };
+    if fused.pays(gpu.limits()) {
+        let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
+        let layers = [layer1.get(), layer2.get()];
+        let kept = (pass.keep == Keep::ForBackward).then_some(output);
+        return feed_forward(gpu, out, kept, statistics, x, layers, norm.get(), fused);
+    }
+    let inner = pass.inner_rows(slots, x)?;
+    let layer = pass.params.layer(&slots.fc2)?;
+    linear_forward(gpu, output, Layout::Rows, &inner, layer.get(), Activation::Identity, fc2)?;
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
     layer_norm_forward(gpu, out, statistics, output, Some(x), norm.get(), shape)
 }
@@ -41,7 +50,7 @@ pub fn backward(
     x: &Buffer<bf16>,
 ) -> Result<(), DeviceError> {
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
-    let FfnActivations { hidden, output, statistics } = saved;
+    let FfnActivations { output, statistics } = saved;
     let Flow { d, next } = flow;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
@@ -60,11 +69,12 @@ pub fn backward(
         shape,
     )?;
     // `next` is the gradient of fc2's output, and of x by the residual.
-    let mut d_hidden = with.d_hidden.part(0..hidden.len())?;
+    let inner = pass.inner_rows(slots, x)?;
+    let mut d_hidden = with.d_hidden.part(0..inner.len())?;
     let layer = pass.params.layer(&slots.fc2)?;
     let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc2.ranges())?;
-    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, next, Layout::Rows, hidden, with.sums, fc2)?;
-    let masked = InputGradient::Masked(hidden);
+    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, next, Layout::Rows, &inner, with.sums, fc2)?;
+    let masked = InputGradient::Masked(&inner);
     linear_backward_input(gpu, &mut d_hidden, next, Layout::Rows, &layer.weight, masked, fc2)?;
     let layer = pass.params.layer(&slots.fc1)?;
     let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc1.ranges())?;
@@ -73,6 +83,15 @@ pub fn backward(
 }
 
 impl Pass<'_> {
+    /// ReLU(fc1(x)) `[rows, G]`, in the place that all networks share.
+    fn inner_rows(&self, slots: &FfnSlots, x: &Buffer<bf16>) -> Result<Buffer<bf16>, DeviceError> {
+        let [fc1, _] = self.ffn_shapes(x);
+        let mut inner = self.inner.part(0..fc1.rows * fc1.outputs)?;
+        let layer = self.params.layer(&slots.fc1)?;
+        linear_forward(self.gpu, &mut inner, Layout::Rows, x, layer.get(), Activation::Relu, fc1)?;
+        Ok(inner)
+    }
+
     /// Of fc1 and fc2 over the rows of x `[rows, C]`.
     fn ffn_shapes(&self, x: &Buffer<bf16>) -> [LinearShape; 2] {
         let (c, g) = (self.heads.hidden(), self.ffn_size);

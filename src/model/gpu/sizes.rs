@@ -1,9 +1,9 @@
 //! Memory that a batch needs on a GPU, before anything runs.
 //!
 //! With C hidden and G inner width, H heads, L blocks, an attention block keeps of each of its output rows, 2 bytes a
-//! value: q (C), the heads' results (C), LayerNorm's output (C), the network's inner rows (G) and output (C); 4 bytes a
+//! value: q (C), the heads' results (C), LayerNorm's output (C) and the network's (C); 4 bytes a
 //! value: H log-sum-exps and the statistics of two LayerNorms (2 each); of each row that it attends to, k and v (2C). A
-//! document costs 2·(L·(6C + G) + (L + 1)·C) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains; of an IMSAB model
+//! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of one network; of an IMSAB model
 //! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of
 //! a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and
 //! two rows. Every buffer begins at a multiple of 256 bytes.
@@ -51,7 +51,7 @@ impl Lens {
     /// A network and its input.
     fn network(&mut self, config: &ModelConfig, rows: usize) {
         let c = config.hidden_size;
-        self.bf16.extend([rows * c, rows * config.ffn_size, rows * c]);
+        self.bf16.extend([rows * c, rows * c]);
         self.f32.push(rows * 2);
     }
 
@@ -102,6 +102,7 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep) -> usize {
     let (n, c) = (extent.documents, config.hidden_size);
     let (blocks, rows) = kept(config, keep);
     let mut lens = Lens { f32: vec![n], bf16: vec![n * c; rows] };
+    lens.bf16.push(inner(config, extent));
     match config.input {
         Input::Linear if keep == Keep::ForBackward && adds_ordinals(config) => lens.bf16.push(n * c),
         Input::Linear => {}
@@ -142,9 +143,14 @@ pub fn scratch(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
     lens.bytes()
 }
 
+/// Values of the inner rows of a network.
+pub(super) fn inner(config: &ModelConfig, extent: Extent) -> usize {
+    extent.most_rows(config) * config.ffn_size
+}
+
 /// Values of the gradient of inner rows.
 pub(super) fn d_hidden(config: &ModelConfig, extent: Extent) -> usize {
-    let network = extent.most_rows(config) * config.ffn_size;
+    let network = inner(config, extent);
     match config.input {
         Input::Linear => network,
         Input::Rbf => network.max(2 * 4 * extent.documents * config.hidden_size),

@@ -59,6 +59,10 @@ std::string read_word(const std::string &key, const std::string &value, Configur
         if (!card)
             return std::string("one of ") + known_cards();
         configuration.card = card;
+    } else if (key == "multiprocessors") {
+        if (!read_number(value, number) || number > 1024)
+            return "a number from 1 to 1024, or 0 for the card's";
+        configuration.multiprocessors_instead = int(number);
     } else if (key == "memory") {
         if (!read_bytes(value, number) || number == 0)
             return "bytes, such as 512M or 4G";
@@ -116,7 +120,7 @@ std::string read_word(const std::string &key, const std::string &value, Configur
             return "yes or no";
         emulator.count = uint32_t(place);
     } else {
-        return "devices, cc, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, launch-lost-at, "
+        return "devices, cc, multiprocessors, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, launch-lost-at, "
                "streams, schedule, copies, sums, seed, workers or count before the =";
     }
     return "";

@@ -13,6 +13,8 @@ namespace mock {
 struct Configuration {
     int devices = 1;
     const Card *card = card_of(9, 0);
+    // 0: the card's.
+    int multiprocessors_instead = 0;
     // Bytes of each device.
     uint64_t memory = uint64_t(4) << 30;
     int driver_version = 13000;
@@ -26,6 +28,8 @@ struct Configuration {
     // Whether queued work runs at random times instead of as late as is legal.
     bool random_streams = false;
     EmuConfig emulator = {1, EMU_IN_ORDER, EMU_AT_WAIT, EMU_NEAREST, 1, 0, 0};
+
+    int multiprocessors() const { return multiprocessors_instead ? multiprocessors_instead : card->multiprocessors; }
 };
 
 // Reads words such as "cc=8.9,memory=4G" over what `configuration` holds. Gives "", or what is wrong.

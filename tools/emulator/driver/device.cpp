@@ -49,7 +49,7 @@ int attribute_of(const Device &device, int attribute) {
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
         return CLOCK_KHZ;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return card.multiprocessors;
+        return configuration.multiprocessors();
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
         return card.l2_bytes;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:

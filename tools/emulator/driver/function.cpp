@@ -148,7 +148,7 @@ MOCK_EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *b
             if (threads * blocks > best) {
                 best = threads * blocks;
                 *block = threads;
-                *grid = blocks * driver().configuration.card->multiprocessors;
+                *grid = blocks * driver().configuration.multiprocessors();
             }
         }
         if (best == 0)

@@ -25,6 +25,7 @@
 //! | --- | --- | --- |
 //! | `devices=2` | number of devices, 0 to 16; with 0 `cuInit` gives `CUDA_ERROR_NO_DEVICE` | 1 |
 //! | `cc=8.9` | compute capability: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0 or 12.0; multiprocessors, shared memory, registers and threads are those of a card of it | 9.0 |
+//! | `multiprocessors=8` | as many as that, and not the card's number | the card's |
 //! | `memory=4G` | bytes of each device, with K, M or G | 4G |
 //! | `driver=13000` | version of the driver | 13000 |
 //! | `pools=no` | whether there are memory pools, and so `cuMemAllocAsync` | yes |
@@ -67,6 +68,8 @@ pub struct Configuration {
     pub devices: u32,
     /// Compute capability: major, minor.
     pub compute_capability: (u32, u32),
+    /// Multiprocessors, where they are not as many as the card's.
+    pub multiprocessors: Option<u32>,
     /// Bytes of each device.
     pub memory: u64,
     /// Version of the driver: 12080 is 12.8.
@@ -102,6 +105,7 @@ impl Default for Configuration {
         Self {
             devices: 1,
             compute_capability: (9, 0),
+            multiprocessors: None,
             memory: 4 << 30,
             driver_version: 13000,
             memory_pools: true,
@@ -145,7 +149,8 @@ impl fmt::Display for Configuration {
             Sums::Ampere => "ampere",
             Sums::Hopper => "hopper",
         };
-        write!(f, "devices={},cc={major}.{minor},memory={}", self.devices, self.memory)?;
+        write!(f, "devices={},cc={major}.{minor}", self.devices)?;
+        write!(f, ",multiprocessors={},memory={}", self.multiprocessors.unwrap_or(0), self.memory)?;
         write!(f, ",driver={},pools={}", self.driver_version, yes(self.memory_pools))?;
         write!(f, ",out-of-memory-at={}", self.out_of_memory_at.unwrap_or(0))?;
         write!(f, ",launch-fails-at={}", self.launch_fails_at.unwrap_or(0))?;

@@ -1,6 +1,18 @@
 //! The row-wise network and its LayerNorm, fused: y = LayerNorm(x + fc2(ReLU(fc1(x)))), for the rows of a tile.
 //! The hidden rows stay in the cache between the two products.
 
+#[cfg(feature = "cuda")]
+pub mod check;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod plan;
+
+#[cfg(feature = "cuda")]
+pub use device::feed_forward;
+#[cfg(feature = "cuda")]
+pub use plan::FeedForwardShape;
+
 use super::Scalar;
 use super::gemm::{Aligned, Finish, Mat, MatMut, Packed, Write, gemm};
 use super::layer_norm::{self, Norm, Saved, SavedRows};

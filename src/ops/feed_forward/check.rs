@@ -1,0 +1,210 @@
+//! Problems of the row-wise network in one kernel, their exact answers, and what a kernel's answers are held against.
+
+use std::sync::OnceLock;
+
+use half::bf16;
+
+use super::{FeedForwardShape, feed_forward};
+use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::draw::{Draw, plain_evaluations};
+use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::gemm::Aligned;
+use crate::ops::layer_norm::{self, DeviceNorm, Norm, Saved};
+use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
+use crate::ops::values::{plain_product, wide};
+use crate::rng::{Rng, Stream};
+
+/// A network of bf16 rows and weights.
+#[derive(Debug)]
+pub struct Problem {
+    /// Sizes.
+    pub shape: FeedForwardShape,
+    /// `[rows, C]`
+    pub x: Vec<bf16>,
+    /// `[G, C]` and `[C, G]`
+    pub weights: [Vec<bf16>; 2],
+    /// `[G]` and `[C]`
+    pub biases: [Vec<f32>; 2],
+    /// γ and β `[C]`
+    pub norm: [Vec<f32>; 2],
+    /// Added to the variance.
+    pub eps: f64,
+    /// Whether fc2's results are kept.
+    pub keeps: bool,
+    known: OnceLock<Known>,
+}
+
+/// y `[rows, C]`, mean and 1/deviation `[rows]`, and fc2's results `[rows, C]` where they are kept.
+pub type Answer = Vec<Vec<f64>>;
+
+/// Names of the results.
+pub const RESULTS: [&str; 4] = ["y", "mean", "1/deviation", "fc2's results"];
+
+#[derive(Debug)]
+struct Known {
+    exact: Answer,
+    plain: Vec<Answer>,
+}
+
+impl Problem {
+    /// Normally distributed numbers, the weights so that results are of about that size too.
+    pub fn random(shape: FeedForwardShape, keeps: bool, seed: u64) -> Self {
+        let FeedForwardShape { rows, width, inner } = shape;
+        let mut rng = Rng::new(seed, Stream::Synth, 0);
+        let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
+            (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
+        };
+        let single = |values: Vec<bf16>| values.into_iter().map(bf16::to_f32).collect::<Vec<f32>>();
+        let x = normal(rows * width, 1.0);
+        let weights = [
+            normal(inner * width, 1.0 / (width as f64).sqrt()),
+            normal(width * inner, 1.0 / (inner as f64).sqrt()),
+        ];
+        let biases = [single(normal(inner, 1.0)), single(normal(width, 1.0))];
+        let scale = single(normal(width, 0.3)).into_iter().map(|value| 1.0 + value).collect();
+        let norm = [scale, single(normal(width, 1.0))];
+        Problem { shape, x, weights, biases, norm, eps: 1e-5, keeps, known: OnceLock::new() }
+    }
+
+    /// Parts of statistics `[rows, 2]`.
+    pub fn answer(&self, y: Vec<f64>, statistics: &[f64], output: Option<Vec<f64>>) -> Answer {
+        let part = |first: usize| statistics.iter().skip(first).step_by(2).copied().collect();
+        [y, part(0), part(1)].into_iter().chain(output).collect()
+    }
+
+    /// The answer in f64, by the CPU's own layers.
+    fn exact(&self) -> Answer {
+        let FeedForwardShape { rows, width, inner } = self.shape;
+        let x = wide(&self.x);
+        let mut buffer = Aligned::default();
+        let mut layer = |at: usize, x: &[f64], outputs: usize, activation| {
+            let (weight, bias) = (wide(&self.weights[at]), wide(&self.biases[at]));
+            let mut y = vec![0.0; rows * outputs];
+            linear::forward(&mut y, x, Weights { weight: &weight, bias: &bias }, activation, &mut buffer);
+            y
+        };
+        let hidden = layer(0, &x, inner, Activation::Relu);
+        let output = layer(1, &hidden, width, Activation::Identity);
+        let mut y: Vec<f64> = x.iter().zip(&output).map(|(x, output)| x + output).collect();
+        let means: Vec<f64> =
+            y.chunks_exact(width).map(|row| row.iter().sum::<f64>() / width as f64).collect();
+        let [weight, bias] = self.norm.each_ref().map(|values| wide(values));
+        let mut saved = Saved::default();
+        layer_norm::forward(&mut y, None, &mut saved, Norm { weight: &weight, bias: &bias, eps: self.eps });
+        let statistics: Vec<f64> = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
+        self.answer(y, &statistics, self.keeps.then_some(output))
+    }
+
+    /// The answer of a plain evaluation in the kernel's number types, as the draw says.
+    fn plain(&self, draw: Draw) -> Answer {
+        let FeedForwardShape { width, inner, .. } = self.shape;
+        let narrow = |values: &[bf16]| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>();
+        let (x, [weight1, weight2]) = (narrow(&self.x), self.weights.each_ref().map(|values| narrow(values)));
+        let rounded = |value: f32| bf16::from_f32(value).to_f32();
+        let layer = |x: &[f32], weight: &[f32], bias: &[f32], inputs| {
+            let mut y = plain_product(x, weight, &draw.order(inputs), draw.sums);
+            for y in y.chunks_mut(bias.len()) {
+                y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+            }
+            y
+        };
+        let hidden = layer(&x, &weight1, &self.biases[0], width);
+        let hidden: Vec<f32> = hidden.into_iter().map(|value| rounded(value.max(0.0))).collect();
+        let output: Vec<f32> =
+            layer(&hidden, &weight2, &self.biases[1], inner).into_iter().map(rounded).collect();
+        let columns = draw.order(width);
+        let mean = |row: &[f32]| columns.iter().map(|&column| row[column]).sum::<f32>() / width as f32;
+        let (mut y, mut statistics) = (Vec::new(), Vec::new());
+        for (x, output) in x.chunks_exact(width).zip(output.chunks_exact(width)) {
+            let mut row: Vec<f32> = x.iter().zip(output).map(|(x, output)| x + output).collect();
+            let mut middle = 0.0;
+            for _ in 0..2 {
+                let rest = mean(&row);
+                middle += rest;
+                row.iter_mut().for_each(|value| *value -= rest);
+            }
+            let squares: Vec<f32> = row.iter().map(|value| value * value).collect();
+            let inverse = 1.0 / (mean(&squares) + self.eps as f32).sqrt();
+            let values = row.iter().zip(&self.norm[0]).zip(&self.norm[1]);
+            y.extend(
+                values.map(|((value, scale), shift)| to_bf16(f64::from(value * inverse * scale + shift))),
+            );
+            statistics.extend([middle, inverse].map(f64::from));
+        }
+        self.answer(y, &statistics, self.keeps.then(|| wide(&output)))
+    }
+
+    /// How far a kernel's answer is off, by the result's name.
+    pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
+        let known = self.known.get_or_init(|| Known {
+            exact: self.exact(),
+            plain: plain_evaluations(self.shape.rows, |draw| self.plain(draw)),
+        });
+        let of = |at: usize| {
+            let plain: Vec<&[f64]> = known.plain.iter().map(|plain| &plain[at][..]).collect();
+            let round = if matches!(at, 1 | 2) { to_f32 } else { to_bf16 };
+            deviation(&kernel[at], &plain, &known.exact[at], round)
+        };
+        (0..kernel.len()).map(|at| (RESULTS[at], of(at))).collect()
+    }
+
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let shape = self.shape;
+        let x = uploaded(gpu, &self.x)?;
+        let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
+        let [bias1, bias2] = self.biases.each_ref().map(|values| uploaded(gpu, values));
+        let [scale, shift] = self.norm.each_ref().map(|values| uploaded(gpu, values));
+        let layers = [
+            DeviceLinear { weight: &weight1?, bias: &bias1? },
+            DeviceLinear { weight: &weight2?, bias: &bias2? },
+        ];
+        let norm = DeviceNorm { weight: &scale?, bias: &shift?, eps: self.eps };
+        let (mut y, mut output) = (taken(gpu, shape.values())?, taken(gpu, shape.values())?);
+        let mut statistics = taken(gpu, 2 * shape.rows)?;
+        let kept = self.keeps.then_some(&mut output);
+        feed_forward(gpu, &mut y, kept, &mut statistics, &x, layers, norm, shape)?;
+        let output = self.keeps.then(|| gpu.download(&output)).transpose()?;
+        let statistics = wide(&gpu.download(&statistics)?);
+        Ok(self.answer(wide(&gpu.download(&y)?), &statistics, output.map(|values| wide(&values))))
+    }
+}
+
+/// More than a block's rows; every width, and inner rows that end in half a chunk.
+pub const SHAPES: [FeedForwardShape; 4] = [
+    FeedForwardShape { rows: 133, width: 64, inner: 192 },
+    FeedForwardShape { rows: 20, width: 128, inner: 128 },
+    FeedForwardShape { rows: 20, width: 192, inner: 64 },
+    FeedForwardShape { rows: 70, width: 256, inner: 320 },
+];
+
+/// Runs networks on the device and holds them against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, SHAPES)
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_shapes(gpu, SHAPES.map(|shape| FeedForwardShape { rows, ..shape }))
+}
+
+fn of_shapes(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for (at, shape) in shapes.into_iter().enumerate() {
+        let launch = shape.plan().map(|plan| plan.check(gpu.limits()));
+        if !matches!(launch, Some(Ok(()))) {
+            continue;
+        }
+        let problem = Problem::random(shape, at % 2 == 0, SEED);
+        let found = problem.solve(gpu)?;
+        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+            let FeedForwardShape { rows, width, inner } = shape;
+            let what =
+                format!("network in one kernel, {rows} rows of {width}, {inner} inner columns: {result}");
+            let results = || (found[at].clone(), problem.exact().swap_remove(at));
+            checked.push(Checked::new(what, deviation, results));
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,144 @@
+//! How the row-wise network is launched as one kernel.
+
+use crate::device::abi::{
+    FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
+};
+use crate::device::{DeviceError, Limits, Plan};
+use crate::ops::sizes::{refuse_rows, refuse_width};
+
+/// Rows, and the widths of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedForwardShape {
+    /// Rows.
+    pub rows: usize,
+    /// C: 64, 128, 192 or 256.
+    pub width: usize,
+    /// G: a multiple of 64.
+    pub inner: usize,
+}
+
+/// The kernels, by C / 64 − 1.
+const KERNELS: [&str; (FEED_FORWARD_WIDTH / 64) as usize] =
+    ["feed_forward_c64", "feed_forward_c128", "feed_forward_c192", "feed_forward_c256"];
+
+/// Bytes of 128 rows of 64 columns.
+const TILE_BYTES: u32 = FEED_FORWARD_ROWS * 64 * 2;
+
+/// Tiles of the inner rows, and at most of a stage of weights.
+const INNER_TILES: u32 = FEED_FORWARD_CHUNK / 64;
+const STAGE_TILES: u32 = 2;
+
+impl FeedForwardShape {
+    /// Refuses what the kernels are not made for.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let launch = "a network in one kernel";
+        refuse_rows(launch, self.rows)?;
+        refuse_width(launch, "inner columns", self.inner)?;
+        if self.width == 0 || self.width > FEED_FORWARD_WIDTH as usize || !self.width.is_multiple_of(64) {
+            return Err(DeviceError::Shapes(format!(
+                "{launch} on a GPU: rows have a multiple of 64 and at most {FEED_FORWARD_WIDTH} columns, not {}",
+                self.width
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether one kernel is faster than one for each product: rows are narrow enough to stay on the chip, and there are
+    /// blocks for half the multiprocessors.
+    pub fn pays(&self, limits: &Limits) -> bool {
+        let blocks = self.rows.div_ceil(FEED_FORWARD_ROWS as usize);
+        self.check().is_ok()
+            && self.shared_bytes() <= limits.shared_per_block
+            && 2 * blocks >= limits.multiprocessors as usize
+    }
+
+    /// Values of x, y and fc2's results.
+    pub fn values(&self) -> usize {
+        self.rows * self.width
+    }
+
+    /// Values of each of the weights.
+    pub fn weights(&self) -> usize {
+        self.width * self.inner
+    }
+
+    /// Rows, inner rows, and two stages of weights.
+    fn shared_bytes(&self) -> u32 {
+        let tiles = self.width as u32 / 64;
+        (tiles + INNER_TILES + 2 * tiles.min(STAGE_TILES)) * TILE_BYTES
+    }
+
+    /// The launch, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
+    pub fn plan(&self) -> Option<Plan> {
+        (self.rows > 0).then(|| Plan {
+            family: "feed_forward",
+            kernel: KERNELS[self.width / 64 - 1],
+            grid: [self.rows.div_ceil(FEED_FORWARD_ROWS as usize) as u32, 1, 1],
+            block: FEED_FORWARD_THREADS,
+            shared_bytes: self.shared_bytes(),
+        })
+    }
+
+    /// The kernel's parameter but for its pointers, which are null.
+    pub fn numbers(&self, eps: f64) -> FeedForward {
+        FeedForward {
+            x: std::ptr::null(),
+            weight1: std::ptr::null(),
+            bias1: std::ptr::null(),
+            weight2: std::ptr::null(),
+            bias2: std::ptr::null(),
+            scale: std::ptr::null(),
+            shift: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            y: std::ptr::null_mut(),
+            statistics: std::ptr::null_mut(),
+            rows: self.rows as i32,
+            inner: self.inner as i32,
+            eps: eps as f32,
+            unused: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_and_shared_memory() {
+        let plan = |rows, width| {
+            let shape = FeedForwardShape { rows, width, inner: 1024 };
+            shape.check().unwrap();
+            let plan = shape.plan().unwrap();
+            plan.check(&Limits::SM_80).unwrap();
+            (plan.kernel, plan.grid[0], plan.shared_bytes >> 10)
+        };
+        assert_eq!(plan(1, 64), ("feed_forward_c64", 1, 80));
+        assert_eq!(plan(128, 192), ("feed_forward_c192", 1, 144));
+        assert_eq!(plan(129, 256), ("feed_forward_c256", 2, 160));
+        assert_eq!(FeedForwardShape { rows: 0, width: 64, inner: 64 }.plan(), None);
+    }
+
+    #[test]
+    fn where_it_pays() {
+        let pays = |rows, width, limits: &Limits| FeedForwardShape { rows, width, inner: 1024 }.pays(limits);
+        assert!(pays(65 * 128 + 1, 256, &Limits::SM_90) && pays(53 * 128 + 1, 256, &Limits::SM_80));
+        // Too few blocks, rows too wide, too little shared memory.
+        assert!(!pays(65 * 128, 256, &Limits::SM_90));
+        assert!(!pays(1 << 20, 320, &Limits::SM_90) && !pays(1 << 20, 128, &Limits::SM_89));
+    }
+
+    #[test]
+    fn bad_shapes() {
+        for (rows, width, inner, part) in [
+            (1, 320, 64, "a multiple of 64 and at most 256 columns, not 320"),
+            (1, 96, 64, "not 96"),
+            (1, 0, 64, "not 0"),
+            (1, 64, 100, "inner columns are a multiple of 64 up to 4096, not 100"),
+            ((1 << 30) + 1, 64, 64, "at most 1073741824 rows"),
+        ] {
+            let message = FeedForwardShape { rows, width, inner }.check().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The row-wise network in one kernel.
+
+use std::mem::offset_of;
+
+use half::bf16;
+use setrank::device::abi::{FeedForward, LinearForward};
+use setrank::device::check::Deviation;
+use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::feed_forward::check::{Problem, SHAPES};
+use setrank::ops::feed_forward::{FeedForwardShape, feed_forward};
+use setrank::ops::layer_norm::DeviceNorm;
+use setrank::ops::linear::{Activation, DeviceLinear, Layout, LinearPlan, LinearShape};
+use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::emulate::{self, Config, Sums};
+use setrank_emulator::kernels::Kernels;
+use setrank_emulator::launch::Launch;
+
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::ladder::ladder;
+
+ladder!(FAMILY);
+
+pub const FAMILY: Family =
+    Family { name: "feed_forward", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
+
+impl family::Problem for Problem {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        let shape = self.shape;
+        let mut buffers = vec![
+            (offset_of!(FeedForward, x), "x", given(&self.x)),
+            (offset_of!(FeedForward, weight1), "weight1", given(&self.weights[0])),
+            (offset_of!(FeedForward, bias1), "bias1", given(&self.biases[0])),
+            (offset_of!(FeedForward, weight2), "weight2", given(&self.weights[1])),
+            (offset_of!(FeedForward, bias2), "bias2", given(&self.biases[1])),
+            (offset_of!(FeedForward, scale), "scale", given(&self.norm[0])),
+            (offset_of!(FeedForward, shift), "shift", given(&self.norm[1])),
+            (offset_of!(FeedForward, y), "y", poisoned::<bf16>(shape.values())),
+            (offset_of!(FeedForward, statistics), "statistics", poisoned::<f32>(2 * shape.rows)),
+        ];
+        if self.keeps {
+            buffers.push((offset_of!(FeedForward, output), "output", poisoned::<bf16>(shape.values())));
+        }
+        family::launch(shape.plan().expect("a problem has rows"), &shape.numbers(self.eps), buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let rows = |name| -> Vec<f64> {
+            family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect()
+        };
+        let statistics: Vec<f64> =
+            family::result::<f32>(launch, "statistics").into_iter().map(f64::from).collect();
+        let output = self.keeps.then(|| rows("output"));
+        self.deviations(&self.answer(rows("y"), &statistics, output))
+    }
+}
+
+/// Bugs are planted in the narrowest kernel: the others are the same template.
+const NARROW: &str = "feed_forward_c64";
+
+const BUGS: [Bug; 13] = [
+    Bug {
+        what: "a missing barrier between steps",
+        file: "feed_forward.cu",
+        right: "        ptx::barrier();\n        load(step + 1);",
+        wrong: "        load(step + 1);",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it", "is under way"],
+    },
+    Bug {
+        what: "a wait for too few copies",
+        file: "feed_forward.cu",
+        right: "ptx::cp_async_wait<0>();",
+        wrong: "ptx::cp_async_wait<1>();",
+        kernels: NARROW,
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "one stage for all steps",
+        file: "feed_forward.cu",
+        right: "Shared<C>::STAGES + number % 2 *",
+        wrong: "Shared<C>::STAGES + number % 1 *",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "inner columns behind the last",
+        file: "feed_forward.cu",
+        right: "chunk + column < p.inner",
+        wrong: "chunk + column >= 0",
+        kernels: NARROW,
+        found_by: &["of `bias1` of"],
+    },
+    Bug {
+        what: "weights of inner columns behind the last",
+        file: "feed_forward.cu",
+        right: "weight.columns(first, column), p.inner - first);",
+        wrong: "weight.columns(first, column), CHUNK);",
+        kernels: NARROW,
+        found_by: &["of `weight1` of"],
+    },
+    Bug {
+        what: "a step of inner columns behind the last",
+        file: "feed_forward.cu",
+        right: "const int steps = min(p.inner - chunk, CHUNK) / 64;",
+        wrong: "const int steps = CHUNK / 64;",
+        kernels: NARROW,
+        found_by: &["of `weight2` of", WRONG_RESULTS],
+    },
+    Bug {
+        what: "no ReLU",
+        file: "feed_forward.cu",
+        right: "p.bias1 + chunk + column, true, lane",
+        wrong: "p.bias1 + chunk + column, false, lane",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "results that take the place of weights that are read",
+        file: "feed_forward.cu",
+        right: "    // All threads are done with inner rows and weights, whose place f takes.\n    ptx::barrier();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "no residual",
+        file: "feed_forward.cu",
+        right: "low = bf16_low(f) + bf16_low(other);",
+        wrong: "low = bf16_low(f);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums of columns that are not waited for",
+        file: "feed_forward.cu",
+        right: "    ptx::barrier();\n#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = row + m * 16 + half * 8 + (lane >> 2);\n            const auto all",
+        wrong: "#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = row + m * 16 + half * 8 + (lane >> 2);\n            const auto all",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it", WRONG_RESULTS],
+    },
+    Bug {
+        what: "one place for all sums",
+        file: "feed_forward.cu",
+        right: "sum_rows<C>(sum, pass, row,",
+        wrong: "sum_rows<C>(sum, 0, row,",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows behind the last",
+        file: "feed_forward.cu",
+        right: "if (row >= valid) break;",
+        wrong: "if (row > valid) break;",
+        kernels: NARROW,
+        found_by: &["of `output` of", "of `y` of"],
+    },
+    Bug {
+        what: "rows that are stored before they are there",
+        file: "feed_forward.cu",
+        right: "    ptx::barrier();\n    const size_t to",
+        wrong: "    const size_t to",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+];
+
+const WRONG_LAUNCHES: [WrongLaunch; 3] = [
+    // A block too many has no rows, and harms nothing.
+    WrongLaunch::a_block_too_few(NARROW),
+    WrongLaunch::too_little_shared_memory(NARROW),
+    WrongLaunch {
+        what: "a buffer that is too short",
+        change: |launch| launch.buffers[1].bytes.truncate(512),
+        kernels: NARROW,
+        found_by: &["of `weight1` of 512 bytes"],
+    },
+];
+
+fn cases() -> Vec<Case> {
+    let cases = SHAPES.into_iter().enumerate();
+    cases.map(|(at, shape)| Case::new(Limits::SM_90, Problem::random(shape, at % 2 == 0, 1))).collect()
+}
+
+fn counted() -> Vec<Counted> {
+    let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
+    let FeedForwardShape { rows, width, inner } = shape;
+    vec![Counted {
+        shape: format!("{rows}x{width}x{inner}"),
+        problem: Box::new(Problem::random(shape, true, 1)),
+        useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
+    }]
+}
+
+fn emulated(problem: &Problem, sums: Sums) -> Launch {
+    let mut launch = family::Problem::launch(problem, &Limits::SM_90);
+    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
+        .unwrap_or_else(|report| panic!("{report}"));
+    launch
+}
+
+/// Two linear layers round as this kernel does: the same bits.
+#[test]
+fn results_are_those_of_two_layers() {
+    for (shape, sums) in SHAPES.into_iter().zip([Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest]) {
+        let problem = Problem::random(shape, true, 2);
+        let FeedForwardShape { rows, width, inner } = shape;
+        let layer = |x: &[bf16], at: usize, activation| {
+            let [inputs, outputs] = if at == 0 { [width, inner] } else { [inner, width] };
+            let plan = LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
+            let buffers = vec![
+                (offset_of!(LinearForward, x), "x", given(x)),
+                (offset_of!(LinearForward, weight), "weight", given(&problem.weights[at])),
+                (offset_of!(LinearForward, bias), "bias", given(&problem.biases[at])),
+                (offset_of!(LinearForward, y), "y", poisoned::<bf16>(rows * outputs)),
+            ];
+            let mut launch =
+                family::launch(plan.forward().unwrap(), &plan.forward_numbers(activation), buffers);
+            emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums)).unwrap();
+            family::result::<bf16>(&launch, "y")
+        };
+        let hidden = layer(&problem.x, 0, Activation::Relu);
+        let expected = layer(&hidden, 1, Activation::Identity);
+        let found = family::result::<bf16>(&emulated(&problem, sums), "output");
+        assert!(found == expected, "{shape:?}, {sums:?}");
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_row() {
+    let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
+    let mut problem = Problem::random(shape, false, 3);
+    let clean = emulated(&problem, Sums::Nearest);
+    problem.x[3 * 64 + 5] = bf16::INFINITY;
+    let found = emulated(&problem, Sums::Nearest);
+    let [clean, found] = [clean, found].map(|launch| family::result::<bf16>(&launch, "y"));
+    for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
+        assert!(
+            if row == 3 { found.iter().all(|value| value.is_nan()) } else { clean == found },
+            "row {row}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    driver::with(&Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("a network", 1 << 18).unwrap();
+        let mut rows = |len: usize| -> Buffer<bf16> { arena.take(len).unwrap() };
+        let (x, mut y, mut short, weight) = (rows(128), rows(128), rows(64), rows(64 * 64));
+        let (bias, mut statistics): (Buffer<f32>, Buffer<f32>) =
+            (arena.take(64).unwrap(), arena.take(4).unwrap());
+        let layers = [DeviceLinear { weight: &weight, bias: &bias }; 2];
+        let norm = DeviceNorm { weight: &bias, bias: &bias, eps: 1e-5 };
+        let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
+        let mut of = |x: &Buffer<bf16>, output: Option<&mut Buffer<bf16>>, shape| {
+            feed_forward(&gpu, &mut y, output, &mut statistics, x, layers, norm, shape)
+        };
+        for (error, says) in [
+            (of(&x, None, FeedForwardShape { width: 320, ..shape }), "at most 256 columns, not 320"),
+            (of(&x, None, FeedForwardShape { inner: 128, ..shape }), "fc1 [G, C] has 4096 values, not 8192"),
+            (of(&short, None, shape), "x [rows, C] has 64 values, not 128"),
+            (of(&x, Some(&mut short), shape), "fc2's results [rows, C] has 64 values, not 128"),
+            (of(&x, Some(&mut x.part(0..128).unwrap()), shape), "share memory"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        of(&x, None, FeedForwardShape { rows: 0, ..shape }).unwrap_err();
+        gpu.synchronize().unwrap();
+    })
+    .unwrap();
+}
