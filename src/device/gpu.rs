@@ -1,5 +1,6 @@
 //! A GPU in use.
 
+use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +38,8 @@ pub struct Gpu {
     stream: Arc<CudaStream>,
     kernels: Kernels,
     last: Mutex<Option<Launched>>,
+    /// Whether the driver waits for each launch, so that its failure is returned by it.
+    waits_for_launches: bool,
     launches: AtomicU64,
     pub(super) profile: Profile,
 }
@@ -90,6 +93,7 @@ impl Gpu {
             stream,
             kernels: Kernels::of(families),
             last: Mutex::new(None),
+            waits_for_launches: env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
             launches: AtomicU64::new(0),
             profile: Profile::default(),
         })
@@ -294,8 +298,8 @@ impl Gpu {
         // SAFETY: the caller's.
         let launched = unsafe { self.stream.launch_builder(&function).arg(parameter).launch(config) };
         launched.map_err(|error| {
-            // A kernel's failure that shows at a launch is one of those before.
-            if is_of_kernel(error) {
+            // A kernel's failure that shows at a launch is one of those before, where launches are not waited for.
+            if is_of_kernel(error) && !self.waits_for_launches {
                 return self.failed("launching another kernel", error);
             }
             let (plan, shapes) = (*plan, parameter.shapes());

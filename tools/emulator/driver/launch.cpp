@@ -1,5 +1,6 @@
 // Launches.
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "driver.hpp"
@@ -123,6 +124,12 @@ bool is_fault(CUresult code) {
            code == CUDA_ERROR_LAUNCH_TIMEOUT || (code >= CUDA_ERROR_ASSERT && code <= CUDA_ERROR_LAUNCH_FAILED);
 }
 
+// Whether the user has asked that each launch is done when its call returns.
+bool launches_wait() {
+    const char *const value = getenv("CUDA_LAUNCH_BLOCKING");
+    return value && strcmp(value, "1") == 0;
+}
+
 } // namespace
 
 MOCK_EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -154,7 +161,10 @@ MOCK_EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned
             launch->told_fault = told;
         }
         ++state.counters.launches;
-        enqueue(stream, [launch] { return run(*launch); });
-        return CUDA_SUCCESS;
+        const std::shared_ptr<Operation> operation = enqueue(stream, [launch] { return run(*launch); });
+        if (!launches_wait())
+            return CUDA_SUCCESS;
+        finish(operation);
+        return context.device->fault;
     });
 }

@@ -92,6 +92,22 @@ fn a_fault_is_reported() {
     assert!(of_status(&report, "passed").contains(&"copy"), "{report:#}");
 }
 
+/// Every launch is waited for: a fault is that of the launch that has it, not of the one before.
+#[test]
+fn a_fault_names_its_kernel() {
+    for (number, kernel) in [(1, "layer_norm_forward_narrow"), (2, "layer_norm_backward_narrow")] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "layer_norm/1", "--small"]).env("CUDA_LAUNCH_BLOCKING", "1");
+        command.env("LD_LIBRARY_PATH", driver::directory());
+        let output =
+            command.env("SETRANK_MOCK_DEVICE", format!("launch-fails-at={number}")).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let message = report["message"].as_str().unwrap();
+        assert!(message.contains(kernel) && message.contains("CUDA_ERROR_LAUNCH_FAILED"), "{message}");
+        assert!(!message.contains("it may be of an earlier launch"), "{message}");
+    }
+}
+
 #[test]
 fn without_a_driver_it_says_so() {
     let (report, _, is_well) = stage("", false);
