@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
@@ -87,7 +88,7 @@ impl Arena {
         }
         let offset = self.used;
         self.used = (offset + needed).next_multiple_of(ALIGNMENT).min(total);
-        Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
+        Ok(Buffer { memory: self.memory.clone(), offset, len, sent: None, values: PhantomData })
     }
 
     /// Room for a package of these many bytes.
@@ -115,13 +116,15 @@ impl Arena {
 /// since elements are plain data; copies and launches happen in one stream, in the order in which they are asked for; what
 /// one launch writes overlaps nothing else of it, which [`Operands`](super::Operands) checks. Tables whose values kernels
 /// take for indices must not change behind the back of those who have checked them: they come in a package, whose [`Room`]
-/// has no parts.
+/// has no parts, and no launch takes them before they are [sent](super::Uploads::send).
 #[derive(Debug)]
 pub struct Buffer<T> {
     memory: Arc<Memory>,
     /// In bytes from the beginning of the memory.
     offset: usize,
     len: usize,
+    /// Of a package: whether its copy is queued.
+    sent: Option<Arc<AtomicBool>>,
     values: PhantomData<T>,
 }
 
@@ -155,7 +158,7 @@ impl<T: Element> Buffer<T> {
             )));
         }
         let (offset, len) = (self.offset + bytes, range.len());
-        Ok(Buffer { memory: self.memory.clone(), offset, len, values: PhantomData })
+        Ok(Buffer { memory: self.memory.clone(), offset, len, sent: self.sent.clone(), values: PhantomData })
     }
 
     /// Whether it shares memory with another.
@@ -163,6 +166,12 @@ impl<T: Element> Buffer<T> {
         Arc::ptr_eq(&self.memory, &other.memory)
             && self.offset < other.offset + other.len * size_of::<U>()
             && other.offset < self.offset + self.len * size_of::<T>()
+    }
+
+    /// Whether its values are there, or will be in the stream's order: no launch may take those of a package that was
+    /// never sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent.as_ref().is_none_or(|sent| sent.load(Ordering::Acquire))
     }
 
     pub(super) fn stream(&self) -> &CudaStream {
@@ -196,13 +205,19 @@ impl Room {
     pub(super) fn over<T: Element>(buffer: &mut Buffer<T>) -> Self {
         let Buffer { memory, offset, len, .. } = buffer;
         let (memory, len) = (memory.clone(), *len * size_of::<T>());
-        Room(Buffer { memory, offset: *offset, len, values: PhantomData })
+        Room(Buffer { memory, offset: *offset, len, sent: None, values: PhantomData })
     }
 
-    /// `len` values of a type, `begin` bytes behind its beginning; refused as [`Buffer::part`] is.
-    pub(super) fn cut<T: Element>(&self, begin: usize, len: usize) -> Result<Buffer<T>, DeviceError> {
+    /// `len` values of a type, `begin` bytes behind its beginning, which are there once they are `sent`; refused as
+    /// [`Buffer::part`] is.
+    pub(super) fn cut<T: Element>(
+        &self,
+        begin: usize,
+        len: usize,
+        sent: &Arc<AtomicBool>,
+    ) -> Result<Buffer<T>, DeviceError> {
         let end = begin.saturating_add(len.saturating_mul(size_of::<T>()));
         let Buffer { memory, offset, .. } = self.0.part(begin..end)?;
-        Ok(Buffer { memory, offset, len, values: PhantomData })
+        Ok(Buffer { memory, offset, len, sent: Some(sent.clone()), values: PhantomData })
     }
 }

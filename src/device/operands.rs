@@ -2,8 +2,8 @@
 
 use super::{Buffer, DeviceError, Element, Gpu};
 
-/// The buffers of one launch, held one by one against what the kernel takes: length, device, and that nothing that is
-/// written overlaps anything else.
+/// The buffers of one launch, held one by one against what the kernel takes: length, device, that they were sent there, and
+/// that nothing that is written overlaps anything else.
 #[derive(Debug)]
 pub struct Operands<'a> {
     gpu: &'a Gpu,
@@ -79,6 +79,9 @@ impl<'a> Operands<'a> {
         }
         if let Err(error) = self.gpu.owns(buffer) {
             return refuse(format!("{name}: {error}"));
+        }
+        if !buffer.is_sent() {
+            return refuse(format!("{name} is of a package that was not sent to the GPU"));
         }
         if buffer.is_empty() {
             return Ok(());

@@ -1,5 +1,8 @@
 //! Copies to the device that nobody waits for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{Arena, Buffer, DeviceError, Element, Gpu, Room, Staging};
 
 /// Two pieces of pinned memory that are used in turn: the host fills one while what was put into the other is copied.
@@ -11,7 +14,8 @@ pub struct Uploads {
 
 impl Uploads {
     /// Has `fill` put values into a package, and queues its copy to `room`: one copy, whatever the package holds. Waits only
-    /// until the package before the last is on the device, and where this one is larger than any before.
+    /// until the package before the last is on the device, and where this one is larger than any before. Before the copy is
+    /// queued, and where it never is, launches refuse the package's buffers.
     ///
     /// # Errors
     ///
@@ -32,10 +36,12 @@ impl Uploads {
                 other.insert(gpu.staging(len + len / 8 + 1)?)
             }
         };
-        let mut package = Package { host: gpu.staged_mut(pinned)?, room: &room, used: 0 };
+        let sent = Arc::new(AtomicBool::new(false));
+        let mut package = Package { host: gpu.staged_mut(pinned)?, room: &room, used: 0, sent: &sent };
         let result = fill(&mut package)?;
         let used = package.used;
         gpu.upload_staged(&mut room.0.part(0..used)?, pinned)?;
+        sent.store(true, Ordering::Release);
         self.next = 1 - self.next;
         Ok(result)
     }
@@ -64,6 +70,8 @@ pub struct Package<'a> {
     host: &'a mut [u8],
     room: &'a Room,
     used: usize,
+    /// Whether the copy is queued.
+    sent: &'a Arc<AtomicBool>,
 }
 
 impl Package<'_> {
@@ -92,7 +100,7 @@ impl Package<'_> {
             return Err(DeviceError::ArenaFull { what: "a package".into(), needed, free, total });
         }
         let begin = self.used;
-        let buffer = self.room.cut(begin, len)?;
+        let buffer = self.room.cut(begin, len, self.sent)?;
         let values = bytemuck::try_cast_slice_mut(&mut self.host[begin..begin + needed]);
         set(values.map_err(|error| DeviceError::Shapes(format!("values of a package: {error}")))?);
         self.used = (begin + Arena::bytes_for([needed])).min(total);

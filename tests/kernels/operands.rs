@@ -1,7 +1,7 @@
 //! What launchers refuse of their buffers, and what is done with buffers without a kernel.
 
 use half::bf16;
-use setrank::device::{DeviceError, Gpu, Operands};
+use setrank::device::{Buffer, DeviceError, Gpu, Operands, Uploads};
 use setrank_emulator::driver::{self, Configuration};
 
 fn on<R>(configuration: Configuration, run: impl FnOnce() -> R) -> R {
@@ -57,6 +57,35 @@ fn lengths_and_devices_are_checked() {
         ] {
             assert!(message(refused).starts_with("a launch: x: a buffer of another GPU"));
         }
+    });
+}
+
+/// Tables of a package that never went to the GPU are whatever was there: no launch takes them.
+#[test]
+fn what_was_not_sent_is_refused() {
+    on(Configuration::default(), || {
+        let gpu = Gpu::new(0).unwrap();
+        let mut uploads = Uploads::default();
+        let room = || gpu.arena("a package", 256).unwrap().room(256).unwrap();
+        let reads = |table: &Buffer<i32>| Operands::new(&gpu, "a launch").reads("a table", table, 4);
+        let refusal = "a launch: a table is of a package that was not sent to the GPU";
+        let mut kept = None;
+        let failed: Result<(), DeviceError> = uploads.send(&gpu, room(), |package| {
+            let table = package.put(&[1, 2, 3, 4])?;
+            assert_eq!(message(reads(&table)), refusal);
+            kept = Some(table);
+            Err(DeviceError::Shapes("as the test wants it".into()))
+        });
+        assert_eq!(message(failed), "as the test wants it");
+        let kept = kept.unwrap();
+        assert_eq!(message(reads(&kept)), refusal);
+        assert_eq!(
+            message(Operands::new(&gpu, "a launch").reads("a table", &kept.part(0..3).unwrap(), 3)),
+            refusal
+        );
+        let sent = uploads.send(&gpu, room(), |package| package.put(&[1, 2, 3, 4])).unwrap();
+        reads(&sent).unwrap();
+        assert_eq!(gpu.download(&sent).unwrap(), [1, 2, 3, 4]);
     });
 }
 
