@@ -114,6 +114,7 @@ impl std::fmt::Display for Line<'_> {
 struct Check {
     ordinal: usize,
     what: String,
+    measure: &'static str,
     found: f64,
     allowed: f64,
     right: bool,
@@ -124,7 +125,8 @@ impl Check {
         json!({
             "device": format!("cuda:{}", self.ordinal),
             "what": self.what,
-            "largest_error": self.found,
+            "measure": self.measure,
+            "error": self.found,
             "allowed": self.allowed,
             "right": self.right,
         })
@@ -133,9 +135,9 @@ impl Check {
 
 impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Check { ordinal, what, found, allowed, right } = self;
+        let Check { ordinal, what, measure, found, allowed, right } = self;
         let verdict = if *right { "right" } else { "WRONG" };
-        write!(f, "cuda:{ordinal}: {what}: {verdict} (largest error {found:.2e}, allowed {allowed:.2e})")
+        write!(f, "cuda:{ordinal}: {what}: {verdict} ({measure} error {found:.2e}, allowed {allowed:.2e})")
     }
 }
 
@@ -148,6 +150,7 @@ fn check_gpu(gpu: &GpuInfo) -> anyhow::Result<Vec<Check>> {
         .map(|checked| Check {
             ordinal: gpu.ordinal,
             what: checked.what,
+            measure: checked.deviation.measure.name(),
             found: checked.deviation.found,
             allowed: checked.deviation.allowed,
             right: checked.deviation.is_allowed(),

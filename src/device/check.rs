@@ -4,7 +4,8 @@
 //! evaluations in the kernel's own number types are, which differ in what GPUs are free in (`draw.rs`): the
 //! order of sums, how those of matrix products are rounded, and the errors of approximate functions. Or it may be off by
 //! twice as much as the rounding of the exact result to the type that it is stored in is, whichever is more; each is the
-//! largest over results of like size. Few evaluations would often be exact by luck where there are few results.
+//! largest over results of like size. Few evaluations would often be exact by luck where there are few results; where there
+//! are many, the same holds of the root mean square, which one large error of a plain evaluation does not widen.
 
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
@@ -12,10 +13,33 @@ use crate::ops::{
     score,
 };
 
-/// How far a kernel's results are from the exact ones, and how far they may be.
+/// What of all errors the rule is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// The largest.
+    #[default]
+    Largest,
+    /// The root of their squares' mean.
+    RootMeanSquare,
+}
+
+impl Measure {
+    /// As in "largest error".
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Largest => "largest",
+            Measure::RootMeanSquare => "root mean square",
+        }
+    }
+}
+
+/// How far a kernel's results are from the exact ones, and how far they may be: by the measure that is nearer to what is
+/// allowed, or farther beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deviation {
-    /// Largest |kernel − exact|.
+    /// Of which errors.
+    pub measure: Measure,
+    /// |kernel − exact| by that measure.
     pub found: f64,
     /// What the rule allows.
     pub allowed: f64,
@@ -37,31 +61,69 @@ impl Deviation {
     }
 }
 
+/// From so many results on their root mean square is no luck.
+const MANY: usize = 256;
+
+/// Errors of results.
+#[derive(Clone, Copy, Default)]
+struct Errors {
+    count: usize,
+    largest: f64,
+    squares: f64,
+}
+
+impl Errors {
+    fn add(&mut self, error: f64) {
+        self.count += 1;
+        self.largest = self.largest.max(error);
+        self.squares += error * error;
+    }
+
+    /// 0 of none.
+    fn root_mean_square(&self) -> f64 {
+        (self.squares / self.count.max(1) as f64).sqrt()
+    }
+}
+
 /// Holds `kernel` against the rule; all are values of the same results, `plain` once for each order of sums, and `round`
 /// rounds to the type that they are stored in. Where the exact value is not finite, the kernel's must not be either.
 pub fn deviation(kernel: &[f64], plain: &[&[f64]], exact: &[f64], round: impl Fn(f64) -> f64) -> Deviation {
+    let wrong = Deviation { measure: Measure::Largest, found: f64::INFINITY, allowed: 0.0 };
     if kernel.len() != exact.len() {
-        return Deviation { found: f64::INFINITY, allowed: 0.0 };
+        return wrong;
     }
-    let mut found = 0.0f64;
-    let (mut of_plain, mut of_rounding) = (0.0f64, 0.0f64);
+    let mut found = Errors::default();
+    // Of each plain evaluation, and of rounding alone.
+    let mut measures = vec![Errors::default(); plain.len() + 1];
     for (at, (&kernel, &exact)) in kernel.iter().zip(exact).enumerate() {
         if !exact.is_finite() {
             if kernel.is_finite() {
-                found = f64::INFINITY;
+                return wrong;
             }
             continue;
         }
         // A NaN is no small error.
         let error = (kernel - exact).abs();
-        found = found.max(if error.is_nan() { f64::INFINITY } else { error });
-        // One that overflowed is no measure.
-        let errors = plain.iter().map(|plain| (plain[at] - exact).abs()).filter(|error| error.is_finite());
-        of_plain = errors.fold(of_plain, f64::max);
-        let rounding = (round(exact) - exact).abs();
-        of_rounding = of_rounding.max(if rounding.is_finite() { rounding } else { 0.0 });
+        found.add(if error.is_nan() { f64::INFINITY } else { error });
+        let values = plain.iter().map(|plain| plain[at]).chain([round(exact)]);
+        for (errors, value) in measures.iter_mut().zip(values) {
+            // One that overflowed is no measure.
+            let error = (value - exact).abs();
+            if error.is_finite() {
+                errors.add(error);
+            }
+        }
     }
-    Deviation { found, allowed: 2.0 * of_plain.max(of_rounding) }
+    let bound = |measure, of: fn(&Errors) -> f64| Deviation {
+        measure,
+        found: of(&found),
+        allowed: 2.0 * measures.iter().map(of).fold(0.0, f64::max),
+    };
+    let largest = bound(Measure::Largest, |errors| errors.largest);
+    if found.count < MANY {
+        return largest;
+    }
+    largest.worse(bound(Measure::RootMeanSquare, Errors::root_mean_square))
 }
 
 /// As [`deviation`], of one result of whole answers.
@@ -240,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_worse_of_two_is_kept() {
-        let of = |found, allowed| Deviation { found, allowed };
+        let of = |found, allowed| Deviation { found, allowed, ..Deviation::default() };
         for (a, b) in [
             (of(0.5, 1.0), of(0.2, 0.3)),
             (of(0.5, 1.0), of(1e-9, 0.0)),
@@ -251,6 +313,22 @@ mod tests {
         ] {
             assert_eq!((a.worse(b), b.worse(a)), (b, b), "{a:?} {b:?}");
         }
+    }
+
+    #[test]
+    fn many_small_errors_are_wrong() {
+        // One large error of the plain evaluation allows one, not many.
+        let exact = vec![1.0; MANY];
+        let mut plain = exact.clone();
+        plain[0] = 1.5;
+        let off = |count: usize| -> Deviation {
+            let kernel: Vec<f64> = (0..MANY).map(|at| if at < count { 1.4 } else { 1.0 }).collect();
+            of(&kernel, &plain, &exact)
+        };
+        assert!(off(1).is_allowed() && off(6).is_allowed());
+        assert!(!off(7).is_allowed() && off(7).measure == Measure::RootMeanSquare);
+        let few = of(&[1.4; 100], &plain[..100], &exact[..100]);
+        assert!(few.is_allowed() && few.measure == Measure::Largest);
     }
 
     #[test]

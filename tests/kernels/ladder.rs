@@ -1,5 +1,6 @@
 //! The rungs that every family climbs; `ladder!` makes tests of them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -79,14 +80,16 @@ pub fn right_in_every_schedule(family: &Family) {
     }
 }
 
-/// The PTX that nvcc made computes the same, and every line of inline assembly in it is run.
+/// The PTX that nvcc made computes the same; every kernel is run, and between them every inline assembly.
 pub fn the_interpreter_agrees(family: &Family) {
     let file = format!("{}.ptx", family.name);
     let text = fs::read_to_string(Path::new(env!("SETRANK_KERNELS")).join(&file)).unwrap();
     let module = ptx::Module::parse(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
     let mut covered: Option<ptx::Coverage> = None;
+    let mut never_run: BTreeSet<&str> = module.kernels().collect();
     for case in (family.cases)() {
         let mut launch = case.launch();
+        never_run.remove(&launch.kernel[..]);
         let options = ptx::Options { shared_limit: case.limits.shared_per_block, ..Default::default() };
         let coverage =
             module.run(&mut launch, &options).unwrap_or_else(|fault| panic!("{}: {fault}", launch.kernel));
@@ -96,6 +99,7 @@ pub fn the_interpreter_agrees(family: &Family) {
             None => covered = Some(coverage),
         }
     }
+    assert!(never_run.is_empty(), "without a case: {never_run:?}");
     let covered = covered.expect("a family has cases");
     let missing = covered.missing_asm();
     assert!(missing.is_empty(), "never executed: {missing:?}");

@@ -111,7 +111,7 @@ impl Problem {
     pub fn deviation(&self, kernel: &[f64]) -> Deviation {
         let (exact, terms) = (self.exact(), self.terms());
         if kernel.len() != exact.len() {
-            return Deviation { found: f64::INFINITY, allowed: 0.0 };
+            return Deviation { found: f64::INFINITY, ..Deviation::default() };
         }
         let round = match self.pass {
             Pass::Forward { .. } => to_bf16,

@@ -168,6 +168,21 @@ fn small_errors_in_long_sets_are_found() {
     assert!(!problem.deviations(&wrong)[0].is_allowed(), "{:?}", problem.deviations(&wrong));
 }
 
+/// Twelve keys behind a set's last that count: no result is off by much.
+#[test]
+fn keys_that_hardly_count_are_found() {
+    let heads = Heads { count: 2, width: 32 };
+    let (mut longer, problem) = (documents(&[512], heads, 1), documents(&[500], heads, 1));
+    let [q, kv] = longer.qkv_mut();
+    for (to, from) in [(q, problem.q()), (kv, problem.kv())] {
+        let (rows, own) = (to.chunks_exact_mut(512 * 32), from.chunks_exact(500 * 32));
+        rows.zip(own).for_each(|(to, from)| to[..500 * 32].copy_from_slice(from));
+    }
+    let [of_longer, mut wrong] = [longer.exact(), problem.exact()];
+    wrong.heads.copy_from_slice(&of_longer.heads[..500 * heads.hidden()]);
+    assert!(!problem.deviations(&wrong)[0].is_allowed(), "{:?}", problem.deviations(&wrong));
+}
+
 /// The first keys have no weight: what is summed before the others come is nothing, not NaN.
 #[test]
 fn keys_that_are_infinitely_far() {
@@ -184,9 +199,10 @@ fn keys_that_are_infinitely_far() {
     }
 }
 
+/// From denormal numbers to scores of 10,000 and more.
 #[test]
 fn scores_of_any_size() {
-    for scale in [0.0, 1e-3, 30.0] {
+    for scale in [0.0, 1e-39, 1e-3, 30.0, 100.0] {
         let mut problem = documents(&[65, 3], Heads { count: 1, width: 32 }, 4);
         for values in problem.qkv_mut() {
             values.iter_mut().for_each(|value| *value = bf16::from_f64(value.to_f64() * scale));

@@ -17,7 +17,7 @@ pub fn run(family: &FamilyCheck, size: usize) -> anyhow::Result<Outcome> {
     let share = share.map_or(0.0, |deviation| deviation.found / deviation.allowed);
     Ok(Outcome::of(
         mismatches,
-        json!({ "documents": size, "results": checked.len(), "largest_error_of_allowed": share }),
+        json!({ "documents": size, "results": checked.len(), "error_of_allowed": share }),
     ))
 }
 
@@ -26,8 +26,11 @@ fn mismatch(checked: &Checked) -> Option<Mismatch> {
     let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
     Some(Mismatch {
         what: format!(
-            "{}, largest error {:.2e}, allowed {:.2e}",
-            checked.what, checked.deviation.found, checked.deviation.allowed
+            "{}, {} error {:.2e}, allowed {:.2e}",
+            checked.what,
+            checked.deviation.measure.name(),
+            checked.deviation.found,
+            checked.deviation.allowed
         ),
         seed: Some(SEED),
         places: wrong.places(checked.deviation.allowed),
