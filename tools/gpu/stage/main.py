@@ -40,7 +40,7 @@ FULL = [
     Part("peers", 20, 60, peers.run_plain),
     Part("training", 10, 30, training.run),
     Part("sanitizer", 10, 35, sanitizer.run),
-    Part("counters", 10, 30, counters.run),
+    Part("counters", 10, 45, counters.run),
     # last: it takes all the time that there is
     Part("compiled peers", 20, 360, peers.run_compiled),
 ]

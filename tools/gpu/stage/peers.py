@@ -28,18 +28,18 @@ Cell = tuple
 
 
 def run_plain(stage: Stage) -> None:
-    run(stage, PLAIN)
+    run(stage, "peers", PLAIN)
 
 
 def run_compiled(stage: Stage) -> None:
-    run(stage, COMPILED)
+    run(stage, "compiled peers", COMPILED)
 
 
-def run(stage: Stage, variants: dict[str, tuple[str, ...]]) -> None:
+def run(stage: Stage, part: str, variants: dict[str, tuple[str, ...]]) -> None:
     """All cells in one process, the most informative first; where a cell ends it, the others in another."""
     why_not = pytorch.why_not(pytorch.known(stage, 0.0))
     if why_not is not None:
-        stage.tell("peers", "skipped", 0.0, why_not)
+        stage.tell(part, "skipped", 0.0, why_not)
         return
     cells = wanted(stage, variants)
     while cells and stage.left() >= LEAST:
