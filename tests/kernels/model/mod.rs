@@ -27,8 +27,7 @@ use crate::device::{on_gpu, on_gpu_with};
 use plain::{Inputs, Plain};
 use tape::Rounding;
 
-/// Draws of the errors of rounding. Where a ReLU's input is within them of 0 its derivative jumps: one draw would tell of
-/// few such places.
+/// Draws of the errors of rounding: what one allows where results are few, or nearly cancel, is luck.
 const ROUNDINGS: [Rounding; 6] = [
     Rounding::Nearest,
     Rounding::Disturbed(1),
@@ -69,6 +68,15 @@ fn ordinals(rankings: usize, at: OrdinalAt) -> Option<OrdinalConfig> {
     Some(OrdinalConfig { rankings, n_max: 40, at, start: OrdinalStart::Zero })
 }
 
+/// What is in front of a model's ReLUs: near 0 their derivative jumps, by whatever rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relus {
+    /// Any numbers.
+    Random,
+    /// Numbers of both signs, none near 0: no rounding changes which results are 0.
+    Decided,
+}
+
 /// A batch and parameters away from their trivial initial values, all of which a GPU stores exactly.
 struct Problem {
     model: SetRank,
@@ -78,7 +86,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn draw(config: ModelConfig, sizes: &[usize], loss: Loss, seed: u64) -> Self {
+    fn draw(config: ModelConfig, sizes: &[usize], loss: Loss, relus: Relus, seed: u64) -> Self {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let model = SetRank::new(config).unwrap();
         let config = model.config();
@@ -108,13 +116,28 @@ impl Problem {
                 .map(|_| (0..documents).map(|_| rng.below(41) as i32 - 1).collect())
                 .collect(),
         };
-        Problem { model, parameters, batch, loss }
+        let mut problem = Problem { model, parameters, batch, loss };
+        if relus == Relus::Decided {
+            problem.parameters = problem.decided();
+        }
+        problem
+    }
+
+    /// Its parameters with biases that put a gap among what is in front of each ReLU at 0.
+    fn decided(&self) -> Vec<f64> {
+        let config = self.model.config();
+        let mut plain = Plain::new(config, &self.parameters, Rounding::Exact, self.training()).deciding();
+        let Batch { offsets, ordinals, .. } = &self.batch;
+        plain.forward(&Inputs { features: &self.features(), offsets, ordinals });
+        plain.parameters()
     }
 
     /// The first draw from `seed` on whose scores are so far apart that rounding changes no rank: a loss by ranks jumps
     /// where it does.
     fn draw_apart(config: &ModelConfig, sizes: &[usize], loss: Loss, seed: u64) -> Self {
-        let mut draws = (0..100).map(|again| Problem::draw(config.clone(), sizes, loss, seed + 100 * again));
+        let draw =
+            |again: u64| Problem::draw(config.clone(), sizes, loss, Relus::Decided, seed + 100 * again);
+        let mut draws = (0..100).map(draw);
         draws.find(Problem::ranks_are_sure).expect("a draw without near ties")
     }
 
@@ -207,67 +230,90 @@ impl Problem {
         layers
     }
 
-    /// Holds a GPU's losses, and the gradient of every layer, against the rule, with these draws of rounding.
-    fn check(&self, gpu: Gpu, roundings: &[Rounding]) {
-        let [_, losses, gradients] = self.exact();
+    /// Which of these losses and layers' gradients the rule does not allow, with these draws of rounding.
+    fn wrong(&self, [losses, gradients]: &[Vec<f64>; 2], roundings: &[Rounding]) -> Vec<String> {
+        let [_, exact_losses, exact] = self.exact();
         let plain: Vec<_> = roundings.par_iter().map(|&rounding| self.plain(rounding)).collect();
-        let [found_losses, found] = self.of_gpu(gpu);
         let of_plain: Vec<&[f64]> = plain.iter().map(|[_, losses, _]| &losses[..]).collect();
-        let off = deviation(&found_losses, &of_plain, &losses, to_f32);
-        let config = self.model.config();
-        assert!(off.is_allowed(), "losses: {off:?}\n{config:?}");
-        let mut wrong = Vec::new();
+        let off = deviation(losses, &of_plain, &exact_losses, to_f32);
+        let mut wrong: Vec<String> =
+            (!off.is_allowed()).then(|| format!("losses: {off:?}")).into_iter().collect();
         for (name, ranges) in self.layers() {
             let of = |values: &[f64]| -> Vec<f64> {
                 ranges.iter().flat_map(|range| values[range.clone()].iter().copied()).collect()
             };
             let of_plain: Vec<_> = plain.iter().map(|[.., gradients]| of(gradients)).collect();
             let of_plain: Vec<&[f64]> = of_plain.iter().map(Vec::as_slice).collect();
-            let off = deviation(&of(&found), &of_plain, &of(&gradients), to_f32);
+            let off = deviation(&of(gradients), &of_plain, &of(&exact), to_f32);
             if !off.is_allowed() {
-                let largest = of(&gradients).iter().fold(0.0f64, |most, d| most.max(d.abs()));
+                let largest = of(&exact).iter().fold(0.0f64, |most, d| most.max(d.abs()));
                 wrong.push(format!("{name}: {off:?}, largest {largest:.2e}"));
             }
         }
-        assert!(wrong.is_empty(), "{:?}, {config:?}\n{}", self.loss, wrong.join("\n"));
+        wrong
+    }
+
+    /// Holds a GPU's losses, and the gradient of every layer, against the rule.
+    fn check(&self, gpu: Gpu, roundings: &[Rounding]) {
+        let wrong = self.wrong(&self.of_gpu(gpu), roundings);
+        assert!(wrong.is_empty(), "{:?}, {:?}\n{}", self.loss, self.model.config(), wrong.join("\n"));
     }
 }
 
-/// Configurations that between them have every switch of the model in both positions, and every loss.
+const LOSSES: [Loss; 4] =
+    [Loss::AttentionRank, Loss::SoftmaxCrossEntropy, Loss::LambdaLoss, Loss::ApproxNdcg];
+
+/// Every combination of the model's switches, with losses and dropout in turn; and models that are wide, or have no block.
 fn configurations() -> Vec<(ModelConfig, Loss)> {
-    let wide = ModelConfig { hidden_size: 128, num_heads: 2, ffn_size: 192, num_blocks: 1, ..imsab() };
-    vec![
-        (config(), Loss::SoftmaxCrossEntropy),
-        (ModelConfig { ordinal: ordinals(2, OrdinalAt::Input), ..config() }, Loss::LambdaLoss),
-        (rbf(ModelConfig { qkv_relu: true, ..config() }), Loss::ApproxNdcg),
-        (ModelConfig { dropout: 0.3, ..imsab() }, Loss::AttentionRank),
-        (
-            rbf(ModelConfig {
-                qkv_relu: true,
-                inner_ffn: false,
-                ordinal: ordinals(1, OrdinalAt::EveryBlock),
-                ..imsab()
-            }),
-            Loss::SoftmaxCrossEntropy,
-        ),
-        (ModelConfig { ordinal: ordinals(1, OrdinalAt::EveryBlock), ..wide }, Loss::SoftmaxCrossEntropy),
-        (
-            ModelConfig { num_blocks: 0, ordinal: ordinals(1, OrdinalAt::Input), ..config() },
-            Loss::AttentionRank,
-        ),
-    ]
+    let mut all = Vec::new();
+    for (base, inner_ffn) in [(config(), true), (imsab(), true), (imsab(), false)] {
+        for base in [base.clone(), rbf(base)] {
+            for qkv_relu in [false, true] {
+                for at in [None, Some(OrdinalAt::Input), Some(OrdinalAt::EveryBlock)] {
+                    let number = all.len();
+                    let ordinal = at.and_then(|at| ordinals(1 + number % 2, at));
+                    let dropout = if number % 5 == 1 { 0.3 } else { 0.0 };
+                    let config = ModelConfig { qkv_relu, inner_ffn, ordinal, dropout, ..base.clone() };
+                    all.push((config, LOSSES[number % LOSSES.len()]));
+                }
+            }
+        }
+    }
+    let ordinal = ordinals(1, OrdinalAt::EveryBlock);
+    let wide = ModelConfig { hidden_size: 128, ffn_size: 192, num_blocks: 1, ordinal, ..imsab() };
+    let none = ModelConfig { num_blocks: 0, ordinal: ordinals(1, OrdinalAt::Input), ..config() };
+    all.extend([(wide, Loss::SoftmaxCrossEntropy), (none, Loss::AttentionRank)]);
+    all
 }
 
 #[test]
 fn gradients_are_right_in_every_configuration() {
+    let mut wrong = Vec::new();
     for (number, (config, loss)) in configurations().into_iter().enumerate() {
         let seed = number as u64 + 1;
         let problem = match loss {
             Loss::LambdaLoss => Problem::draw_apart(&config, &[1, 6, 5, 2], loss, seed),
-            _ => Problem::draw(config, &[1, 7, 33, 2], loss, seed),
+            _ => Problem::draw(config, &[1, 7, 33, 2], loss, Relus::Decided, seed),
         };
         // On one multiprocessor networks are one kernel.
-        on_gpu_with((number % 2 == 0).then_some(1), |gpu| problem.check(gpu, &ROUNDINGS));
+        on_gpu_with((number % 2 == 0).then_some(1), |gpu| {
+            let found = problem.wrong(&problem.of_gpu(gpu), &ROUNDINGS);
+            wrong.extend(found.into_iter().map(|wrong| format!("{number}, {:?}: {wrong}", problem.loss)));
+        });
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The rule is not so wide that a layer's gradient passes that is off by a twentieth.
+#[test]
+fn a_wrong_gradient_is_noticed() {
+    let problem = Problem::draw(config(), &[1, 7, 33, 2], Loss::SoftmaxCrossEntropy, Relus::Decided, 1);
+    let [_, losses, gradients] = problem.exact();
+    for (name, ranges) in problem.layers() {
+        let mut wrong = gradients.clone();
+        ranges.into_iter().flatten().for_each(|at| wrong[at] *= 1.05);
+        let found = problem.wrong(&[losses.clone(), wrong], &ROUNDINGS);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{name}: ")), "{name}: {found:?}");
     }
 }
 
@@ -277,7 +323,7 @@ fn gradients_are_right_at_full_size() {
     let config = ModelConfig { num_features: 220, encoder: Encoder::Msab, ..ModelConfig::default() };
     let ModelConfig { hidden_size, num_heads, num_blocks, ffn_size, .. } = config;
     assert_eq!([hidden_size, num_heads, num_blocks, ffn_size], [256, 8, 6, 1024]);
-    let problem = Problem::draw(config, &[1, 40, 500], Loss::AttentionRank, 1);
+    let problem = Problem::draw(config, &[1, 40, 500], Loss::AttentionRank, Relus::Random, 1);
     // Few enough for networks in one kernel.
     on_gpu_with(Some(8), |gpu| problem.check(gpu, &ROUNDINGS[..3]));
 }
@@ -295,7 +341,7 @@ fn gradients_are_right_at_the_limits() {
         encoder: Encoder::Imsab,
         ..ModelConfig::default()
     };
-    let problem = Problem::draw(config, &[1, 2], Loss::SoftmaxCrossEntropy, 1);
+    let problem = Problem::draw(config, &[1, 2], Loss::SoftmaxCrossEntropy, Relus::Random, 1);
     on_gpu(|gpu| problem.check(gpu, &ROUNDINGS[..3]));
 }
 
@@ -303,7 +349,7 @@ fn gradients_are_right_at_the_limits() {
 #[test]
 fn the_plain_model_is_the_model() {
     for (number, (config, loss)) in configurations().into_iter().enumerate() {
-        let problem = Problem::draw(config, &[1, 4, 2], loss, number as u64 + 1);
+        let problem = Problem::draw(config, &[1, 4, 2], loss, Relus::Random, number as u64 + 1);
         let (exact, plain) = (problem.exact(), problem.plain(Rounding::Exact));
         for (exact, plain) in exact.iter().zip(&plain) {
             let largest = exact.iter().fold(0.0f64, |most, value| most.max(value.abs()));

@@ -23,6 +23,7 @@ pub struct Plain<'a> {
     config: &'a ModelConfig,
     parameters: HashMap<String, Id>,
     training: Option<TrainingStep>,
+    decides: bool,
 }
 
 impl<'a> Plain<'a> {
@@ -43,7 +44,17 @@ impl<'a> Plain<'a> {
                 (parameter.name.clone(), tape.given(columns, parameters[parameter.range()].to_vec()))
             })
             .collect();
-        Plain { tape, config, parameters, training }
+        Plain { tape, config, parameters, training, decides: false }
+    }
+
+    /// The same, but that its forward pass changes biases: no number in front of a ReLU is near 0.
+    pub fn deciding(self) -> Self {
+        Plain { decides: true, ..self }
+    }
+
+    /// All parameters, one after the other.
+    pub fn parameters(&self) -> Vec<f64> {
+        self.of_parameters(|id| self.tape.value(id))
     }
 
     fn parameter(&self, name: &str) -> Id {
@@ -52,6 +63,9 @@ impl<'a> Plain<'a> {
 
     fn linear(&mut self, name: &str, x: Id, relu: bool) -> Id {
         let [weight, bias] = ["weight", "bias"].map(|part| self.parameter(&format!("{name}.{part}")));
+        if relu && self.decides {
+            self.tape.decide(x, weight, bias);
+        }
         self.tape.linear(x, weight, bias, relu, true)
     }
 
@@ -94,9 +108,13 @@ impl<'a> Plain<'a> {
     /// Gradients of all parameters, one after the other.
     pub fn backward(&mut self, d_scores: &[f64]) -> Vec<f64> {
         self.tape.backward(d_scores);
+        self.of_parameters(|id| self.tape.gradient(id))
+    }
+
+    fn of_parameters<'b>(&self, values: impl Fn(Id) -> &'b [f64]) -> Vec<f64> {
         let layout = ParamLayout::new(self.config);
         let names = layout.parameters().iter().map(|parameter| &parameter.name);
-        names.flat_map(|name| self.tape.gradient(self.parameter(name)).to_vec()).collect()
+        names.flat_map(|name| values(self.parameter(name)).to_vec()).collect()
     }
 
     fn embed(&mut self, x: Id, inputs: &Inputs<'_>) -> Id {

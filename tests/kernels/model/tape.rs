@@ -1,6 +1,7 @@
 //! A plain evaluation of a model and its gradients in which every row that a GPU stores is rounded as it stores it: what
 //! the kernels' answers for a whole model are held against. Naive on purpose; with rounding that does nothing it is exact.
 
+use half::bf16;
 use setrank::device::rounding::to_bf16;
 use setrank::ops::dropout::Dropout;
 use setrank::rng::philox4x32;
@@ -103,6 +104,22 @@ impl Tape {
     /// The gradient of the loss by a matrix, after [`backward`](Self::backward).
     pub fn gradient(&self, id: Id) -> &[f64] {
         &self.nodes[id.0].gradient
+    }
+
+    /// Sets b so that of each unit's x·Wᵀ + b 0 is in the middle of the widest gap between its middle values.
+    pub fn decide(&mut self, x: Id, weight: Id, bias: Id) {
+        let (inputs, outputs) = (self.nodes[x.0].columns, self.value(bias).len());
+        let stride = self.value(weight).len() / outputs;
+        let of_unit = |weight: &[f64]| {
+            let mut values: Vec<f64> = self.value(x).chunks(inputs).map(|row| dot(row, weight)).collect();
+            values.sort_by(f64::total_cmp);
+            let middle = &values[values.len() / 4..values.len() - values.len() / 4];
+            let gaps = middle.windows(2).map(|pair| (pair[1] - pair[0], (pair[0] + pair[1]) / 2.0));
+            let (_, at) = gaps.max_by(|a, b| a.0.total_cmp(&b.0)).expect("two rows");
+            bf16::from_f64(-at).to_f64()
+        };
+        let biases: Vec<f64> = self.value(weight).chunks(stride).map(of_unit).collect();
+        self.nodes[bias.0].value = biases;
     }
 
     /// x·Wᵀ + b, perhaps ReLU of it; f32 where it is not stored in bf16.

@@ -65,7 +65,7 @@ fn plain_losses(problem: &Problem, rounding: Rounding, steps: u64, objective: Ob
 #[test]
 fn twenty_steps_follow_the_processor() {
     for (config, loss) in [(imsab(), Loss::LambdaLoss), (config(), Loss::SoftmaxCrossEntropy)] {
-        let problem = Problem::draw(config, &[3, 17, 8, 1], loss, 3);
+        let problem = Problem::draw(config, &[3, 17, 8, 1], loss, Relus::Random, 3);
         let mut cpu = CpuLearner::new(problem.model.clone(), start(&problem), objective(loss));
         let expected = losses(&mut cpu, &problem, 20);
         assert!(expected[19] < 0.8 * expected[0], "the problem is learned: {expected:?}");
@@ -86,7 +86,7 @@ fn twenty_steps_follow_the_processor() {
 #[test]
 fn a_run_goes_on_on_the_other_device() {
     let loss = Loss::SoftmaxCrossEntropy;
-    let problem = Problem::draw(imsab(), &[3, 17, 8, 1], loss, 4);
+    let problem = Problem::draw(imsab(), &[3, 17, 8, 1], loss, Relus::Random, 4);
     on_gpu(|gpu| {
         let model = || problem.model.clone();
         let mut first = GpuLearner::new(gpu, model(), start(&problem), objective(loss)).unwrap();
@@ -115,7 +115,7 @@ fn a_run_goes_on_on_the_other_device() {
 fn the_same_run_gives_the_same_bits() {
     let loss = Loss::LambdaLoss;
     let config = ModelConfig { dropout: 0.2, ..imsab() };
-    let problem = Problem::draw(config, &[3, 40, 8], loss, 5);
+    let problem = Problem::draw(config, &[3, 40, 8], loss, Relus::Random, 5);
     let run = || {
         let mut weights = None;
         on_gpu(|gpu| {
