@@ -239,6 +239,23 @@ fn a_launch_that_fails_says_which_and_on_what() {
 }
 
 #[test]
+fn code_for_another_card_is_refused_in_words() {
+    use setrank::device::kernels::Family;
+    let file = std::path::Path::new(env!("SETRANK_KERNELS")).join("attention.sm_90a.cubin");
+    let Ok(cubin) = std::fs::read(&file) else {
+        return println!("skipped: nothing is built for sm_90a");
+    };
+    let families = vec![Family { name: "attention", fatbin: cubin.leak() }].leak();
+    on(card((8, 0)), |_| {
+        let gpu = Gpu::with_families(0, families).unwrap();
+        let message = documents(&[3]).solve(&gpu).unwrap_err().to_string();
+        for part in ["no code of kernel family `attention`", "compute capability 8.0", "SETRANK_CUDA_ARCHS"] {
+            assert!(message.contains(part), "{message}");
+        }
+    });
+}
+
+#[test]
 fn time_between_events() {
     on(Configuration::default(), |driver| {
         let gpu = Gpu::new(0).unwrap();

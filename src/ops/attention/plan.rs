@@ -250,6 +250,9 @@ fn dropout_numbers(dropout: Option<&Dropout>) -> AttentionDropout {
 /// Rows of a batch: kernels count them in 32 bits, and round up to whole tiles.
 const MAX_ROWS: usize = i32::MAX as usize - QUERY_ROWS;
 
+/// Documents of a set: kernels count its pairs of chunks in 32 bits.
+const MAX_SET: usize = 1 << 20;
+
 /// Points of a set: the model's limit.
 const MAX_POINTS: usize = 128;
 
@@ -272,6 +275,10 @@ fn check(roles: Roles, offsets: &[usize], heads: Heads) -> Result<(), DeviceErro
         && rows > MAX_ROWS
     {
         return refuse(format!("a batch has at most {MAX_ROWS} documents, not {rows}"));
+    }
+    if let Some(set) = offsets.windows(2).position(|set| set[1] - set[0] > MAX_SET) {
+        let documents = offsets[set + 1] - offsets[set];
+        return refuse(format!("a set has at most {MAX_SET} documents; set {set} has {documents}"));
     }
     if !matches!(heads.width, 32 | 64) {
         return refuse(format!("a head is 32 or 64 wide, not {}", heads.width));
@@ -393,19 +400,20 @@ mod tests {
                 .to_string()
         };
         let documents = |offsets: &[usize], count, width| refuse(Roles::Documents, offsets, count, width);
-        let long = [0, MAX_ROWS / 100, MAX_ROWS / 100];
+        let empty = [0, MAX_SET, MAX_SET];
         let sets: Vec<usize> = vec![0; MAX_ROWS / 128 + 2];
         for (message, part) in [
             (documents(&[1, 2], 8, 32), "begins at document 1, not at 0"),
             (documents(&[0, 5, 3], 8, 32), "set 1 ends at document 3, before it begins at 5"),
             (documents(&[0, 1 << 31], 8, 32), "at most 2147483519 documents, not 2147483648"),
             (documents(&[0, MAX_ROWS + 1], 8, 32), "not 2147483520"),
+            (documents(&[0, 1, MAX_SET + 2], 8, 32), "at most 1048576 documents; set 1 has 1048577"),
             (documents(&[0, 1], 8, 48), "a head is 32 or 64 wide, not 48"),
             (documents(&[0, 1], 0, 32), "1 to 65535 heads, not 0"),
             (documents(&[0, 1], 65_536, 32), "1 to 65535 heads, not 65536"),
             (refuse(Roles::Induce { points: 0 }, &[0, 1], 8, 32), "1 to 128 inducing points, not 0"),
             (refuse(Roles::Attend { points: 129 }, &[0, 1], 8, 32), "1 to 128 inducing points, not 129"),
-            (refuse(Roles::Induce { points: 20 }, &long, 8, 32), "set 1 has no document"),
+            (refuse(Roles::Induce { points: 20 }, &empty, 8, 32), "set 1 has no document"),
             (
                 refuse(Roles::Attend { points: 128 }, &sets, 8, 32),
                 "at most 2147483519 rows of queries or keys",
