@@ -120,8 +120,8 @@ std::string read_word(const std::string &key, const std::string &value, Configur
             return "yes or no";
         emulator.count = uint32_t(place);
     } else {
-        return "devices, cc, multiprocessors, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, launch-lost-at, "
-               "streams, schedule, copies, sums, seed, workers or count before the =";
+        return "devices, cc, multiprocessors, memory, driver, pools, out-of-memory-at, launch-fails-at, launch-error, "
+               "launch-lost-at, streams, schedule, copies, sums, seed, workers or count before the =";
     }
     return "";
 }
