@@ -131,7 +131,7 @@ fn a_wrong_word_in_the_environment_fails_the_initialization() {
     for (words, message) in [
         ("cc=8.9,memory=lots", "\"memory=lots\" is not understood: expected bytes, such as 512M or 4G"),
         ("fast", "\"fast\" is not of the form name=value"),
-        ("speed=9", "\"speed=9\" is not understood: expected devices, cc, memory"),
+        ("speed=9", "\"speed=9\" is not understood: expected devices, cc, multiprocessors, memory"),
         ("seed=18446744073709551616", "\"seed=18446744073709551616\" is not understood: expected a number"),
     ] {
         let output = child("cannot_initialize", words);
