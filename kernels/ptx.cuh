@@ -8,6 +8,20 @@
 
 #include <stdint.h>
 
+// What wgmma works on in the background: the compiler has it in its registers here, and knows nothing of its values.
+namespace registers {
+
+template <int J> __device__ __forceinline__ void pin(float (&values)[J][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * J; ++i) asm volatile("" : "+f"(values[i / 4][i % 4])::"memory");
+}
+template <int J> __device__ __forceinline__ void pin(uint32_t (&values)[J][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * J; ++i) asm volatile("" : "+r"(values[i / 4][i % 4])::"memory");
+}
+
+} // namespace registers
+
 namespace ptx {
 
 // A byte address in the block's shared memory.
@@ -397,6 +411,99 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait_read() {
 // Waits until all but the newest PENDING groups are written.
 template <int PENDING> __device__ __forceinline__ void bulk_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// ---------------------------------------------------------------- matrices of a warpgroup
+
+// Values of a fragment of eight columns, as operands of asm; and of four and eight fragments.
+#define SETRANK_FRAGMENT(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define SETRANK_FOUR(j) SETRANK_FRAGMENT(j), SETRANK_FRAGMENT(j + 1), SETRANK_FRAGMENT(j + 2), SETRANK_FRAGMENT(j + 3)
+
+// d [64, 8·J] f32 = a [64, 16] · b [16, 8·J], plus what d was where `add`, of the four warps of a warpgroup together, in the
+// background: d and a are left alone until `wgmma_wait`. Fragments are those of mma_m16n8k16_bf16, 16 rows a warp; b stands
+// in shared memory as its descriptor says, its inner index along the rows, or, with TRANSPOSED, across them.
+template <bool TRANSPOSED, int J>
+__device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+    static_assert(J == 4 || J == 8);
+    const uint32_t adds = add;
+    if constexpr (J == 4) {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %21, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                     "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}"
+                     : SETRANK_FOUR(0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)
+                     : "memory");
+    } else {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %37, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+                     : SETRANK_FOUR(0), SETRANK_FOUR(4)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)
+                     : "memory");
+    }
+}
+
+// The same with a in shared memory, its inner index along the rows.
+template <bool TRANSPOSED, int J>
+__device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add) {
+    static_assert(J == 4 || J == 8);
+    const uint32_t adds = add;
+    if constexpr (J == 4) {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %18, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                     "%16, %17, p, 1, 1, 0, %19;\n}"
+                     : SETRANK_FOUR(0)
+                     : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)
+                     : "memory");
+    } else {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %34, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                     "%32, %33, p, 1, 1, 0, %35;\n}"
+                     : SETRANK_FOUR(0), SETRANK_FOUR(4)
+                     : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)
+                     : "memory");
+    }
+}
+
+#undef SETRANK_FRAGMENT
+#undef SETRANK_FOUR
+
+// Orders accesses to these registers so far before the wgmmas that follow, as they have to be: results, and operands.
+template <int J> __device__ __forceinline__ void wgmma_fence(float (&d)[J][4]) {
+    registers::pin(d);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <int J, int K> __device__ __forceinline__ void wgmma_fence(float (&d)[J][4], uint32_t (&a)[K][4]) {
+    registers::pin(a);
+    wgmma_fence(d);
+}
+template <int I, int J, int K>
+__device__ __forceinline__ void wgmma_fence(float (&c)[I][4], float (&d)[J][4], uint32_t (&a)[K][4]) {
+    registers::pin(c);
+    wgmma_fence(d, a);
+}
+
+// Ends a group of this warp's wgmmas.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until all but the newest PENDING groups are done; these are results of theirs.
+template <int PENDING, int J> __device__ __forceinline__ void wgmma_wait(float (&d)[J][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    registers::pin(d);
+}
+
+// Each thread of the warpgroup gives registers back, or waits for more, until it has REGISTERS.
+template <int REGISTERS> __device__ __forceinline__ void registers_decrease() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void registers_increase() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 #endif
 

@@ -231,6 +231,12 @@ void Worker::count_rows(const Shared (&rows)[LANES]) {
     counters.ideal_wavefronts += ideal_wavefronts(distinct(rows, ALL_LANES) * ROW_BYTES);
 }
 
+// Cycles of eight rows of 16 bytes.
+uint32_t Worker::count_unit(const Shared (&rows)[LANES]) const {
+    constexpr uint32_t ROW_BYTES = 16, EIGHT = 0xff;
+    return wavefronts(rows, EIGHT, ROW_BYTES, false);
+}
+
 void Worker::count_bulk(Operation operation, uint64_t global, uint32_t bytes) {
     count_global_bytes(operation, global, bytes);
     ++counters.requests;

@@ -46,6 +46,12 @@ const Functions FUNCTIONS = {
     Call<&Worker::bulk_store>::function,
     Call<&Worker::bulk_commit>::function,
     Call<&Worker::bulk_wait>::function,
+
+    Call<&Worker::wgmma>::function,
+    Call<&Worker::wgmma_fence>::function,
+    Call<&Worker::wgmma_commit>::function,
+    Call<&Worker::wgmma_wait>::function,
+    Call<&Worker::set_registers>::function,
 };
 
 } // namespace emu

@@ -215,6 +215,9 @@ bool Worker::run(const Launch &of, uint64_t block_number) {
         warp.live = lanes == LANES ? ALL_LANES : (1u << lanes) - 1;
         warp.arrived = 0;
         warp.waits_at = NONE;
+        warp.first_read = warp.end_read = 0;
+        Warpgroup &group = warpgroups[i / 4];
+        group.done[i % 4] = group.most = group.registers = 0;
         live_warps |= 1u << i;
         waiting_lanes[i] = 0;
         priorities[i] = static_cast<uint32_t>(random());
@@ -232,6 +235,9 @@ bool Worker::run(const Launch &of, uint64_t block_number) {
         fiber.open_group = fiber.open_store_group = 0;
         fiber.copies.clear();
         fiber.stores.clear();
+        fiber.open_products = 0;
+        fiber.products.clear();
+        fiber.fenced.clear();
         fiber.records.clear();
         if (!prepare(fiber)) {
             failure = {LAUNCH_FAILED, "launch: no memory for the block's threads"};
@@ -242,6 +248,7 @@ bool Worker::run(const Launch &of, uint64_t block_number) {
     constexpr unsigned char POISON = 0xff;
     memset(shared + SHARED_BASE, POISON, of.shared_bytes);
     memset(state + SHARED_BASE, 0, of.shared_bytes);
+    memset(shared_reads, 0, (SHARED_BASE + of.shared_bytes) / 16 * sizeof(shared_reads[0]));
     sanitizer::release(block_begins);
     current = &main_fiber;
     {
@@ -253,6 +260,7 @@ bool Worker::run(const Launch &of, uint64_t block_number) {
         record(LAUNCH_FAILED, loads.front().site, "bulk_load: the block ends before its mbarrier's phase is complete",
                &threads[loads.front().thread]);
     }
+    failed = failed || !warpgroups_agree();
     ++counters.blocks;
     counters.threads += of.thread_count;
     return !failed;

@@ -19,9 +19,11 @@ constexpr const char *NAMES[] = {
     "sync_warp",       "shuffle_xor",       "shuffle",
     "shuffle_up",      "shuffle_down",      "ballot",
     "mbarrier_init",   "mbarrier_arrive",   "mbarrier_wait",
-    "bulk_load",       "bulk_store",
+    "bulk_load",       "bulk_store",        "wgmma_m64k16_bf16",
+    "wgmma_fence",     "wgmma_commit",      "wgmma_wait",
+    "registers_decrease", "registers_increase",
 };
-static_assert(sizeof(NAMES) / sizeof(NAMES[0]) == static_cast<size_t>(Operation::BULK_STORE) + 1);
+static_assert(sizeof(NAMES) / sizeof(NAMES[0]) == static_cast<size_t>(Operation::REGISTERS_INCREASE) + 1);
 
 // Groups of threads that a report lists at most.
 constexpr size_t MOST_GROUPS = 12;

@@ -136,6 +136,7 @@ void Worker::fiber_main() {
 
 void Worker::thread_exit(Fiber &me) {
     end_copies(me);
+    end_products(me);
     exhausted = 0;
     Warp &warp = *me.warp;
     warp.live &= ~me.bit;

@@ -1,4 +1,5 @@
 // Shared memory: bounds, alignment, and what state its bytes are in.
+#include "descriptor.hpp"
 #include "worker.hpp"
 
 #include <cstring>
@@ -46,15 +47,16 @@ void Worker::check_load(Operation operation, Shared at, uint32_t bytes, Site sit
 void Worker::check_store(Operation operation, Shared at, uint32_t bytes, Site site) {
     for (Shared byte = at; byte < at + bytes; ++byte) {
         const uint8_t is = state[byte];
-        if ((is & (COPY_IN | COPY_OUT | IN_MBARRIER)) == 0) {
+        if ((is & (COPY_IN | COPY_OUT | IN_MBARRIER | IN_PRODUCT)) == 0) {
             continue;
         }
         const char *name = operation_name(operation);
         if ((is & IN_MBARRIER) != 0) {
             fail(LAUNCH_FAILED, site, "%s: byte %u of shared memory is part of an mbarrier", name, byte - SHARED_BASE);
         }
+        const bool in_product = (is & (COPY_IN | COPY_OUT)) == 0;
         fail(LAUNCH_FAILED, site, "%s: byte %u of shared memory is overwritten while %s", name, byte - SHARED_BASE,
-             describe_copy(byte, (is & COPY_IN) != 0).c_str());
+             (in_product ? describe_product(byte) : describe_copy(byte, (is & COPY_IN) != 0)).c_str());
     }
 }
 
@@ -112,6 +114,23 @@ std::string Worker::describe_copy(Shared at, bool into) {
         }
     }
     return "a copy is under way";
+}
+
+std::string Worker::describe_product(Shared at) {
+    for (uint32_t i = 0; i < warp_count; ++i) {
+        for (uint64_t number = warps[i].first_read; number < warps[i].end_read; ++number) {
+            const ProductReads &reads = warps[i].reads[number % MOST_READS];
+            bool is_read = false;
+            for_each_piece(reads.operands, [&](Shared piece) { is_read = is_read || at - piece < 16; });
+            if (is_read) {
+                char text[256];
+                snprintf(text, sizeof(text), "a wgmma_m64k16_bf16 reads it (%s:%d, warp %u), not waited for",
+                         short_file(reads.site.file), reads.site.line, i);
+                return text;
+            }
+        }
+    }
+    return "a product reads it";
 }
 
 unsigned char *Worker::shared_access(Thread &thread, Operation operation, Shared at, uint32_t bytes, Site site) {

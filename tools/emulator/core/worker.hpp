@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,57 @@ struct MBarrier {
     sanitizer::Meeting meeting;
 };
 
+// The inner index of a product of matrices, and most fragments of eight columns of its results.
+constexpr uint32_t INNER_VALUES = 16, MOST_FRAGMENTS = 8;
+
+// A lane's part of a wgmma.
+struct Product {
+    Site site;
+    uint32_t group, fragments;
+    // Where its registers are: `left` of a, or null.
+    float *d;
+    const uint32_t *left;
+    uint32_t left_values[4];
+    float results[4 * MOST_FRAGMENTS];
+    // Whether no later one adds to the same registers; whether these have the results already.
+    bool newest, landed;
+    WgmmaOperands operands;
+};
+
+// What a warp's wgmma reads of shared memory.
+struct ProductReads {
+    uint32_t group;
+    Site site;
+    WgmmaOperands operands;
+};
+
+// Registers as wgmma_fence found them.
+struct FencedRegisters {
+    const void *at;
+    std::vector<uint32_t> values;
+};
+
+// What a warp did that the others of its warpgroup have to do too.
+struct GroupStep {
+    Operation operation;
+    Site site;
+    WgmmaOperands operands;
+    uint32_t value;
+};
+
+// Steps that a warp can be ahead of others of its warpgroup, and products that it can have under way.
+constexpr uint64_t MOST_AHEAD = 1024, MOST_READS = 64;
+
+struct Warpgroup {
+    // How many steps each of its warps has done, and the most of these.
+    uint64_t done[4], most;
+    // Registers of each thread, or 0 while they are as at the launch.
+    uint32_t registers;
+    // Step `number` stands at `number` modulo their count. No memory is taken and freed by turns: threads that did so would
+    // look to a sanitizer as if they knew of each other.
+    GroupStep steps[MOST_AHEAD];
+};
+
 struct Barrier {
     // Threads that it needs, or 0 for all of the block, and those that came; the warps that came and that wait.
     uint32_t threads, came;
@@ -127,6 +179,10 @@ struct Warp {
     // Operations alternate between the two: a lane can be one ahead of those that read the last result.
     Exchange exchange[2];
     sanitizer::Meeting barrier_meeting, sync_meetings[2];
+    // Of the wgmma that lanes have come to; those that are under way are numbers `first_read` to `end_read`.
+    WgmmaOperands operands;
+    uint64_t first_read, end_read;
+    ProductReads reads[MOST_READS];
 };
 
 // An access of a lane, while accesses are counted.
@@ -155,6 +211,9 @@ struct Fiber {
     uint32_t open_group = 0, open_store_group = 0;
     std::vector<ThreadCopy> copies;
     std::vector<BulkStore> stores;
+    uint32_t open_products = 0;
+    std::deque<Product> products;
+    std::vector<FencedRegisters> fenced;
     std::vector<Record> records;
     sanitizer::Stack stack;
 };
@@ -199,6 +258,11 @@ class Worker : public Block {
     void bulk_store(Thread &, uint64_t to, Shared from, uint32_t bytes, Site);
     void bulk_commit(Thread &);
     void bulk_wait(Thread &, uint32_t pending, bool written);
+    void wgmma(Thread &, const WgmmaOperands *, Site);
+    void wgmma_fence(Thread &, const Registers *, uint32_t count, Site);
+    void wgmma_commit(Thread &, Site);
+    void wgmma_wait(Thread &, uint32_t pending, const Registers *results, Site);
+    void set_registers(Thread &, Operation, uint32_t count, Site);
 
     // A fault of the machine in a fiber: the signal's handler, with this context, returns to a report of it.
     void fault(const void *address, void *context);
@@ -255,6 +319,7 @@ class Worker : public Block {
     void set_written(Shared at, uint32_t bytes, uint32_t tag);
     // Where the copy to, or from, these bytes was issued.
     std::string describe_copy(Shared at, bool into);
+    std::string describe_product(Shared at);
 
     // ---- global.cpp
     unsigned char *check_global(Operation operation, uint64_t at, uint32_t bytes, uint32_t alignment, Site site);
@@ -269,6 +334,16 @@ class Worker : public Block {
     void release(BulkStore &store);
     void end_copies(Fiber &me);
 
+    // ---- wgmma.cpp
+    void warpgroup_does(Warp &warp, const GroupStep &step);
+    bool warpgroups_agree();
+    void check_registers(Fiber &me, const void *at, size_t bytes, const char *what, Site site);
+    void check_untouched(const Product &product, Site site);
+    void read_operand(uint64_t descriptor, uint32_t outer, bool transposed, uint16_t (*to)[INNER_VALUES], Site site);
+    void tell_sanitizer(const WgmmaOperands &operands, uint32_t lane);
+    void multiply_warp(Warp &warp, const WgmmaOperands &operands, Site site);
+    void end_products(Fiber &me);
+
     // ---- mbarrier.cpp
     MBarrier *find_mbarrier(Shared at);
     MBarrier &need_mbarrier(Operation operation, Shared at, Site site);
@@ -281,6 +356,7 @@ class Worker : public Block {
     void count_global_bytes(Operation operation, uint64_t at, uint32_t bytes);
     void count_bulk(Operation operation, uint64_t global, uint32_t bytes);
     void count_rows(const Shared (&rows)[LANES]);
+    uint32_t count_unit(const Shared (&rows)[LANES]) const;
     void count_warp(Warp &warp);
     void count_divergent(const Fiber *lanes, size_t lane_count);
     void count_request(const std::array<const Record *, LANES> &lanes);
@@ -311,6 +387,9 @@ class Worker : public Block {
     Barrier barriers[BARRIERS] = {};
     std::vector<MBarrier> mbarriers;
     std::vector<BulkLoad> loads;
+    Warpgroup warpgroups[MAX_WARPS / 4];
+    // Wavefronts of the wgmma that is being read for.
+    uint32_t unit_wavefronts = 0;
     sanitizer::Meeting block_begins, block_ends;
 
     Fiber main_fiber;
@@ -322,6 +401,8 @@ class Worker : public Block {
     alignas(64) unsigned char shared_memory[SHARED_BASE + SHARED_LIMIT];
     alignas(64) uint8_t shared_state[SHARED_BASE + SHARED_LIMIT];
     alignas(64) uint32_t shared_tags[(SHARED_BASE + SHARED_LIMIT) / 2];
+    // Of each 16 bytes, by how many warps' wgmmas they are being read.
+    uint32_t shared_reads[(SHARED_BASE + SHARED_LIMIT) / 16];
 };
 
 Worker *new_worker();

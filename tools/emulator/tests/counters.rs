@@ -59,6 +59,19 @@ fn rows_of_matrices() {
 }
 
 #[test]
+fn operands_of_warpgroups() {
+    let of = |a| {
+        let counters = count(&KERNELS, &launch("wgmma_operands", 128, &[], 1, a, 0), Config::default());
+        (counters.mma, counters.wavefronts, counters.ideal_wavefronts)
+    };
+    let (none, wavefronts, ideal) = of(0);
+    // 4·32/8 products of a warp; b has 1 KB and a 2 KB, which the warps read together.
+    assert_eq!(none, 0);
+    assert_eq!(of(1), (16, wavefronts + 8, ideal + 8));
+    assert_eq!(of(2), (16, wavefronts + 8 + 16, ideal + 8 + 16));
+}
+
+#[test]
 fn atomics_of_one_word_are_served_one_by_one() {
     assert_eq!(shared("shared_atomics", 0), (1 + 32, 1 + 1));
 }

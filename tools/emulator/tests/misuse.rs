@@ -2,52 +2,17 @@
 
 mod common;
 
-use std::fs;
 use std::sync::LazyLock;
 
-use common::{compile, launch, run, source, words};
-use setrank_emulator::emulate::{Config, Copies, Fault, Report, Schedule};
-use setrank_emulator::kernels::Kernels;
+use common::{Misuse, compile, launch, run, words};
+use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::launch::Launch;
 
-static KERNELS: LazyLock<Kernels> = LazyLock::new(|| compile("misuse.cu"));
-static SOURCE: LazyLock<String> = LazyLock::new(|| fs::read_to_string(source("misuse.cu")).unwrap());
-
-/// The lines of a kernel that are marked as those of its report.
-fn marked_lines(kernel: &str) -> Vec<usize> {
-    let mut inside = false;
-    let mut lines = Vec::new();
-    for (i, line) in SOURCE.lines().enumerate() {
-        if line.starts_with("KERNEL") {
-            inside = line.contains(&format!(" {kernel}("));
-        }
-        if inside && line.ends_with("// reported") {
-            lines.push(i + 1);
-        }
-    }
-    assert!(!lines.is_empty(), "{kernel} marks no line");
-    lines
-}
-
-fn check_report(of: &Launch, report: &Report, fault: Fault, text: &str) {
-    let what = format!("{}: {report}", of.kernel);
-    assert_eq!(report.fault, fault, "{what}");
-    assert!(report.text.contains(text), "no `{text}` in {what}");
-    let places: Vec<_> =
-        marked_lines(&of.kernel).iter().map(|line| format!("kernels/misuse.cu:{line}:")).collect();
-    assert!(places.iter().any(|place| report.text.starts_with(place)), "not at {places:?}: {what}");
-    assert!(report.text.contains(&format!("in kernel {}, block (0, 0, 0)", of.kernel)), "{what}");
-}
+static MISUSE: LazyLock<Misuse> = LazyLock::new(|| Misuse::of("misuse.cu"));
 
 /// Reported with every schedule and time of copies.
 fn always(threads: u32, kernel: &str, a: i32, fault: Fault, text: &str) {
-    let of = launch(kernel, threads, &words(128), 128, a, 0);
-    for config in Config::matrix(&[1, 2]) {
-        match run(&KERNELS, &of, &config) {
-            Ok(_) => panic!("{kernel}: nothing reported with {config:?}"),
-            Err(report) => check_report(&of, &report, fault, text),
-        }
-    }
+    MISUSE.always(&launch(kernel, threads, &words(128), 128, a, 0), fault, text);
 }
 
 #[test]
@@ -77,22 +42,22 @@ fn misaligned_addresses() {
 fn bytes_of_the_same_word_have_exact_bounds() {
     // 127 words are 508 bytes: eight at byte 504 cross the end, in the middle of a unit of 16.
     let of = launch("global_across_the_end", 1, &words(127), 1, 63, 0);
-    let report = run(&KERNELS, &of, &Config::default()).unwrap_err();
-    check_report(&of, &report, Fault::IllegalAddress, "byte 504 of `input` of 508 bytes");
+    let report = run(&MISUSE.kernels, &of, &Config::default()).unwrap_err();
+    MISUSE.check(&of, &report, Fault::IllegalAddress, "byte 504 of `input` of 508 bytes");
 }
 
 #[test]
 fn raw_accesses_and_deep_stacks() {
     for config in Config::matrix(&[1]) {
-        let report = run(&KERNELS, &launch("raw_access", 32, &[], 1, 0, 0), &config).unwrap_err();
+        let report = run(&MISUSE.kernels, &launch("raw_access", 32, &[], 1, 0, 0), &config).unwrap_err();
         assert_eq!(report.fault, Fault::IllegalAddress);
         assert!(report.text.contains("not made through ptx::"), "{report}");
         assert!(report.text.contains("in kernel raw_access, block (0, 0, 0), thread"), "{report}");
-        let report = run(&KERNELS, &launch("deep_stack", 32, &[], 1, 1000, 0), &config).unwrap_err();
+        let report = run(&MISUSE.kernels, &launch("deep_stack", 32, &[], 1, 1000, 0), &config).unwrap_err();
         assert!(report.text.contains("stack overflows"), "{report}");
     }
     let shallow = launch("deep_stack", 32, &[], 1, 10, 0);
-    assert_eq!(run(&KERNELS, &shallow, &Config::default()), Ok(vec![55]));
+    assert_eq!(run(&MISUSE.kernels, &shallow, &Config::default()), Ok(vec![55]));
 }
 
 #[test]
@@ -105,8 +70,8 @@ fn shared_memory_that_is_not_written() {
     // In order, thread 0 reads what thread 1 has not written yet; reversed, thread 1 has.
     let of = launch("missing_barrier", 64, &[], 64, 0, 0);
     for schedule in Schedule::ALL {
-        let report = run(&KERNELS, &of, &Config::default().schedule(schedule)).unwrap_err();
-        check_report(&of, &report, Fault::LaunchFailed, "read before anything is written to it");
+        let report = run(&MISUSE.kernels, &of, &Config::default().schedule(schedule)).unwrap_err();
+        MISUSE.check(&of, &report, Fault::LaunchFailed, "read before anything is written to it");
     }
 }
 
@@ -141,8 +106,8 @@ fn barriers_that_cannot_be_complete() {
     reported(64, "barrier_twice", "warp 0 comes to barrier 1 a second time before it is complete");
     reported(96, "barrier_missed", "deadlock: no thread of the block can go on");
     let of = launch("barrier_missed", 96, &[], 1, 0, 0);
-    let report = run(&KERNELS, &of, &Config::default()).unwrap_err();
-    let line = marked_lines("barrier_missed")[0];
+    let report = run(&MISUSE.kernels, &of, &Config::default()).unwrap_err();
+    let line = MISUSE.marked_lines("barrier_missed")[0];
     assert!(report.text.contains("threads 0-31: exited"), "{report}");
     let waiting =
         format!("threads 32-95: at barrier_sync (kernels/misuse.cu:{line}), barrier 1, where 64 of 96");
@@ -153,8 +118,8 @@ fn barriers_that_cannot_be_complete() {
 fn loops_without_end() {
     for kernel in ["endless_wait", "endless_wait_shared", "endless_meetings"] {
         let of = launch(kernel, 32, &[], 1, 0, 0);
-        let report = run(&KERNELS, &of, &Config::default()).unwrap_err();
-        check_report(&of, &report, Fault::LaunchFailed, "endless loop");
+        let report = run(&MISUSE.kernels, &of, &Config::default()).unwrap_err();
+        MISUSE.check(&of, &report, Fault::LaunchFailed, "endless loop");
     }
 }
 
@@ -212,7 +177,7 @@ fn launches_after_a_report_are_as_before_it() {
         let expected = run(&correct, &of, &config);
         assert!(expected.is_ok());
         for (kernel, threads) in wrong {
-            let report = run(&KERNELS, &launch(kernel, threads, &words(512), 128, 1000, 0), &config);
+            let report = run(&MISUSE.kernels, &launch(kernel, threads, &words(512), 128, 1000, 0), &config);
             assert!(report.is_err(), "{kernel}");
             assert_eq!(run(&correct, &of, &config), expected, "after {kernel}");
         }
@@ -235,7 +200,7 @@ fn launches_that_no_card_allows() {
     let with = |change: &dyn Fn(&mut Launch), config: Config| {
         let mut of = of.clone();
         change(&mut of);
-        run(&KERNELS, &of, &config).unwrap_err()
+        run(&MISUSE.kernels, &of, &config).unwrap_err()
     };
     let invalid = |change: &dyn Fn(&mut Launch), config, text: &str| {
         let report = with(change, config);
@@ -265,7 +230,7 @@ fn launches_that_do_not_fit_the_kernel() {
     let with = |change: &dyn Fn(&mut Launch)| {
         let mut of = of.clone();
         change(&mut of);
-        let report = run(&KERNELS, &of, &Config::default()).unwrap_err();
+        let report = run(&MISUSE.kernels, &of, &Config::default()).unwrap_err();
         assert_eq!(report.fault, Fault::Mismatch);
         report.text
     };
@@ -282,8 +247,8 @@ fn the_first_block_that_fails_is_reported() {
     for workers in [1, 4] {
         for schedule in Schedule::ALL {
             let config = Config::default().schedule(schedule);
-            let first = run(&KERNELS, &of, &config).unwrap_err();
-            let report = run(&KERNELS, &of, &config.workers(workers)).unwrap_err();
+            let first = run(&MISUSE.kernels, &of, &config).unwrap_err();
+            let report = run(&MISUSE.kernels, &of, &config.workers(workers)).unwrap_err();
             assert_eq!(report, first);
             if schedule == Schedule::InOrder {
                 assert!(report.text.contains("block (0, 0, 0), thread 0"), "{report}");

@@ -64,9 +64,10 @@ fn races_are_found() {
         ("race_of_copies", 64),
         ("race_of_rows", 32),
         ("race_of_bulk", 64),
+        ("race_of_products", 128),
     ];
     for (kernel, threads) in kernels {
-        let of = launch(kernel, threads, &words(256), 64, 0, 0);
+        let of = launch(kernel, threads, &words(256), 128, 0, 0);
         // In this order the outputs are right: only the race is wrong.
         let (outcome, _) = run(&program, &of, &Config::default().copies(Copies::AtIssue));
         assert!(matches!(outcome.result, Some(Ok(_))), "{kernel}: {:?}", outcome.result);

@@ -65,15 +65,18 @@ fn sums_are_cut_as_on_each_card() {
 /// What the check of a GPU expects of matrix instructions is exact on every card.
 #[test]
 fn vectors_do_not_depend_on_it() {
-    let warp = vectors::ALL.iter().find(|micro| micro.source == "warp").unwrap();
-    for vector in (warp.vectors)() {
-        let [a, b] = vector.numbers;
-        let mut launch =
-            common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
-        launch.grid = [vector.blocks, 1, 1];
-        for sums in Sums::ALL {
-            let words = run(&WARP, &launch, &Config::default().sums(sums)).unwrap();
-            assert_eq!(vector.wrong(&words), [0; 0], "{}, {sums:?}", vector.kernel);
+    for source in ["warp", "wgmma_sm90"] {
+        let kernels = compile(&format!("{source}.cu"));
+        let of_source = vectors::ALL.iter().filter(|micro| micro.source == source);
+        for vector in of_source.flat_map(|micro| (micro.vectors)()) {
+            let [a, b] = vector.numbers;
+            let mut launch =
+                common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
+            launch.grid = [vector.blocks, 1, 1];
+            for sums in Sums::ALL {
+                let words = run(&kernels, &launch, &Config::default().sums(sums)).unwrap();
+                assert_eq!(vector.wrong(&words), [0; 0], "{}, {sums:?}", vector.kernel);
+            }
         }
     }
 }

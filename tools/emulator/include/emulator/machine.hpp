@@ -42,6 +42,8 @@ enum ByteState : uint8_t {
     COPY_OUT = 4,
     // It is part of an mbarrier.
     IN_MBARRIER = 8,
+    // A matrix product reads it, and has not been waited for.
+    IN_PRODUCT = 16,
 };
 
 // What kernels call; the core has the names for reports.
@@ -72,6 +74,12 @@ enum class Operation : uint8_t {
     MBARRIER_WAIT,
     BULK_LOAD,
     BULK_STORE,
+    WGMMA,
+    WGMMA_FENCE,
+    WGMMA_COMMIT,
+    WGMMA_WAIT,
+    REGISTERS_DECREASE,
+    REGISTERS_INCREASE,
 };
 
 // A thread of the block that runs.
@@ -98,6 +106,23 @@ constexpr int32_t ACCESS_BUDGET = 1 << 16;
 struct MmaOperands {
     float c[4];
     uint32_t a[4], b[2];
+};
+
+// Operands of wgmma_m64k16_bf16: `fragments` times four results in `d`.
+struct WgmmaOperands {
+    float *d;
+    // Of a in registers.
+    const uint32_t *a;
+    // Descriptors of a, unless it is in registers, and of b.
+    uint64_t left, right;
+    uint32_t fragments;
+    bool in_registers, transposed, add;
+};
+
+// Registers that wgmma_fence is given, or wgmma_wait.
+struct Registers {
+    const void *at;
+    size_t words;
 };
 
 // The core's functions; each reports what is wrong and then does not return.
@@ -135,6 +160,13 @@ struct Functions {
     void (*bulk_commit)(Thread *);
     // `written`: waits for the writes too, not only for the reads of shared memory.
     void (*bulk_wait)(Thread *, uint32_t pending, bool written);
+
+    // d and a are where their values are until the product is waited for.
+    void (*wgmma)(Thread *, const WgmmaOperands *, Site);
+    void (*wgmma_fence)(Thread *, const Registers *, uint32_t count, Site);
+    void (*wgmma_commit)(Thread *, Site);
+    void (*wgmma_wait)(Thread *, uint32_t pending, const Registers *results, Site);
+    void (*set_registers)(Thread *, Operation, uint32_t count, Site);
 };
 
 // The block that runs on this thread of the machine.

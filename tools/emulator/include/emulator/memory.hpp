@@ -55,7 +55,7 @@ inline __attribute__((always_inline)) unsigned char *shared_for_store(Shared to,
     Block &block = emu::block();
     Thread &thread = emu::thread();
     spend(block, thread, site);
-    if (plain_shared<BYTES>(block, to) && each_byte<BYTES>(block.state + to, COPY_IN | COPY_OUT | IN_MBARRIER, 0)) {
+    if (plain_shared<BYTES>(block, to) && each_byte<BYTES>(block.state + to, COPY_IN | COPY_OUT | IN_MBARRIER | IN_PRODUCT, 0)) {
         memset(block.state + to, WRITTEN, BYTES);
         for (unsigned i = 0; i < BYTES / 2; ++i) {
             block.tags[to / 2 + i] = thread.tag;

@@ -222,5 +222,58 @@ template <int PENDING> inline void bulk_wait_read() { emu::block().core->bulk_wa
 
 template <int PENDING> inline void bulk_wait() { emu::block().core->bulk_wait(&emu::thread(), PENDING, true); }
 
+// ---------------------------------------------------------------- matrices of a warpgroup
+
+// The core writes to d when it likes: that its address is known keeps d in memory.
+template <bool TRANSPOSED, int J>
+inline void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add,
+                              emu::Site site = emu::Site::here()) {
+    static_assert(J == 4 || J == 8);
+    const emu::WgmmaOperands operands{d[0], a, 0, b, J, true, TRANSPOSED, add};
+    emu::block().core->wgmma(&emu::thread(), &operands, site);
+}
+
+template <bool TRANSPOSED, int J>
+inline void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add, emu::Site site = emu::Site::here()) {
+    static_assert(J == 4 || J == 8);
+    const emu::WgmmaOperands operands{d[0], nullptr, a, b, J, false, TRANSPOSED, add};
+    emu::block().core->wgmma(&emu::thread(), &operands, site);
+}
+
+template <int J> inline void wgmma_fence(float (&d)[J][4], emu::Site site = emu::Site::here()) {
+    const emu::Registers all[] = {{d, 4 * J}};
+    emu::block().core->wgmma_fence(&emu::thread(), all, 1, site);
+}
+
+template <int J, int K>
+inline void wgmma_fence(float (&d)[J][4], uint32_t (&a)[K][4], emu::Site site = emu::Site::here()) {
+    const emu::Registers all[] = {{d, 4 * J}, {a, 4 * K}};
+    emu::block().core->wgmma_fence(&emu::thread(), all, 2, site);
+}
+
+template <int I, int J, int K>
+inline void wgmma_fence(float (&c)[I][4], float (&d)[J][4], uint32_t (&a)[K][4],
+                        emu::Site site = emu::Site::here()) {
+    const emu::Registers all[] = {{c, 4 * I}, {d, 4 * J}, {a, 4 * K}};
+    emu::block().core->wgmma_fence(&emu::thread(), all, 3, site);
+}
+
+inline void wgmma_commit(emu::Site site = emu::Site::here()) {
+    emu::block().core->wgmma_commit(&emu::thread(), site);
+}
+
+template <int PENDING, int J> inline void wgmma_wait(float (&d)[J][4], emu::Site site = emu::Site::here()) {
+    const emu::Registers results{d, 4 * J};
+    emu::block().core->wgmma_wait(&emu::thread(), PENDING, &results, site);
+}
+
+template <int REGISTERS> inline void registers_decrease(emu::Site site = emu::Site::here()) {
+    emu::block().core->set_registers(&emu::thread(), emu::Operation::REGISTERS_DECREASE, REGISTERS, site);
+}
+
+template <int REGISTERS> inline void registers_increase(emu::Site site = emu::Site::here()) {
+    emu::block().core->set_registers(&emu::thread(), emu::Operation::REGISTERS_INCREASE, REGISTERS, site);
+}
+
 } // namespace ptx
 #endif

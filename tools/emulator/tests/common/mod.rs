@@ -1,9 +1,10 @@
 //! Launches of the test kernels (`tests/kernels`), which all take `TestArguments`.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::fs;
 use std::path::PathBuf;
 
-use setrank_emulator::emulate::{self, Config, Counters, Report};
+use setrank_emulator::emulate::{self, Config, Counters, Fault, Report};
 use setrank_emulator::kernels::{Kernels, Sources};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
@@ -74,4 +75,54 @@ pub fn count(kernels: &Kernels, launch: &Launch, config: Config) -> Counters {
 /// Words that all differ.
 pub fn words(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a).collect()
+}
+
+/// A source of kernels that each do something wrong, which is to be reported at the lines that end in `// reported`.
+pub struct Misuse {
+    pub kernels: Kernels,
+    name: &'static str,
+    text: String,
+}
+
+impl Misuse {
+    pub fn of(name: &'static str) -> Self {
+        Misuse { kernels: compile(name), name, text: fs::read_to_string(source(name)).unwrap() }
+    }
+
+    /// The lines of a kernel that are marked as those of its report.
+    pub fn marked_lines(&self, kernel: &str) -> Vec<usize> {
+        let mut inside = false;
+        let mut lines = Vec::new();
+        for (i, line) in self.text.lines().enumerate() {
+            if line.starts_with("KERNEL") {
+                inside = line.contains(&format!(" {kernel}("));
+            }
+            if inside && line.ends_with("// reported") {
+                lines.push(i + 1);
+            }
+        }
+        assert!(!lines.is_empty(), "{kernel} marks no line");
+        lines
+    }
+
+    pub fn check(&self, of: &Launch, report: &Report, fault: Fault, text: &str) {
+        let what = format!("{}: {report}", of.kernel);
+        assert_eq!(report.fault, fault, "{what}");
+        assert!(report.text.contains(text), "no `{text}` in {what}");
+        let name = self.name;
+        let places: Vec<_> =
+            self.marked_lines(&of.kernel).iter().map(|line| format!("kernels/{name}:{line}:")).collect();
+        assert!(places.iter().any(|place| report.text.starts_with(place)), "not at {places:?}: {what}");
+        assert!(report.text.contains(&format!("in kernel {}, block (0, 0, 0)", of.kernel)), "{what}");
+    }
+
+    /// Reported with every schedule and time of copies.
+    pub fn always(&self, of: &Launch, fault: Fault, text: &str) {
+        for config in Config::matrix(&[1, 2]) {
+            match run(&self.kernels, of, &config) {
+                Ok(_) => panic!("{}: nothing reported with {config:?}", of.kernel),
+                Err(report) => self.check(of, &report, fault, text),
+            }
+        }
+    }
 }

@@ -100,3 +100,23 @@ KERNEL operations(const __grid_constant__ TestArguments p) {
     }
     ptx::store_global(p.output + threadIdx.x, __float_as_uint(x + c[0]));
 }
+
+// A product of a warpgroup and 32 columns: a in registers where `a` is 1, in shared memory where it is 2; none where 0.
+KERNEL wgmma_operands(const __grid_constant__ TestArguments p) {
+    for (uint32_t i = 0; i < 4; ++i) {
+        ptx::store_shared(ptx::shared_base() + threadIdx.x * 64 + i * 16, make_uint4(0, 0, 0, 0));
+    }
+    ptx::fence_proxy_async();
+    ptx::barrier();
+    float d[4][4] = {};
+    uint32_t a[1][4] = {};
+    const uint64_t operand = uint64_t{2} << 62 | uint64_t{512 >> 4} << 32 | ptx::shared_base() >> 4;
+    ptx::wgmma_fence(d, a);
+    if (p.a == 1) {
+        ptx::wgmma_m64k16_bf16<false>(d, a[0], operand, false);
+    } else if (p.a == 2) {
+        ptx::wgmma_m64k16_bf16<false>(d, operand, operand, false);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(d);
+}

@@ -75,6 +75,27 @@ KERNEL race_of_bulk(const __grid_constant__ TestArguments p) {
     ptx::store_global(p.output + threadIdx.x, value);
 }
 
+// A thread overwrites what other warps multiply by, or have.
+KERNEL race_of_products(const __grid_constant__ TestArguments p) {
+    for (uint32_t i = 0; i < 4; ++i) {
+        ptx::store_shared(ptx::shared_base() + threadIdx.x * 64 + i * 16, make_uint4(0, 0, 0, 0));
+    }
+    ptx::fence_proxy_async();
+    ptx::barrier();
+    float d[4][4] = {};
+    uint32_t a[1][4] = {};
+    const uint64_t operand = uint64_t{2} << 62 | uint64_t{512 >> 4} << 32 | ptx::shared_base() >> 4;
+    ptx::wgmma_fence(d, a);
+    ptx::wgmma_m64k16_bf16<false>(d, a[0], operand, false); // read
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>(d);
+    if (threadIdx.x == 127) {
+        ptx::store_shared(ptx::shared_base(), 1u); // written
+        ptx::fence_proxy_async();
+    }
+    ptx::store_global(p.output + threadIdx.x, __float_as_uint(d[0][0]));
+}
+
 // No race: a lane overwrites what ldmatrix gave to it, not the row that it named.
 KERNEL in_place(const __grid_constant__ TestArguments p) {
     const uint32_t lane = threadIdx.x;
