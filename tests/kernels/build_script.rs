@@ -378,4 +378,8 @@ fn times_are_no_resources() {
     let kept =
         "ptxas info    : 0 bytes gmem\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
     assert_eq!(nvcc::resource_lines(said), kept);
+    assert_eq!(nvcc::losses(said), [""; 0]);
+    let lost =
+        "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized";
+    assert_eq!(nvcc::losses(&format!("{said}\n{lost}\n")), [lost]);
 }

@@ -135,11 +135,17 @@ impl Nvcc {
             .map_err(|source| Error::file("run", &self.path, source))?;
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let kept = if output.status.success() {
+        let fails = |said: Vec<&str>| {
+            let source = PathBuf::from(format!("kernels/{}.cu", family.name));
+            Err(Error::Compile { source, output: said.join("\n") })
+        };
+        let losses = losses(&said);
+        let kept = if !output.status.success() {
+            fails(said.lines().filter(|line| !is_on_resources(line)).collect())
+        } else if losses.is_empty() {
             keep(family, &work, out)
         } else {
-            let said = said.lines().filter(|line| !is_on_resources(line)).collect::<Vec<_>>().join("\n");
-            Err(Error::Compile { source: PathBuf::from(format!("kernels/{}.cu", family.name)), output: said })
+            fails(losses)
         };
         fs::remove_dir_all(&work).map_err(|source| Error::file("remove", &work, source))?;
         kept?;
@@ -176,6 +182,12 @@ fn keep(family: &Family, work: &Path, out: &Path) -> Result<(), Error> {
         fs::rename(&from, &to).map_err(|source| Error::file("move", &from, source))?;
     }
     Ok(())
+}
+
+/// What ptxas calls a loss of performance, and no warning: wgmmas that it puts one behind the other, registers that a
+/// warpgroup does not get.
+pub fn losses(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.contains("Potential Performance Loss")).collect()
 }
 
 /// The lines of ptxas on kernels' resources, without the times, which differ from run to run.
