@@ -55,10 +55,7 @@ struct Group {
 };
 
 __device__ __forceinline__ Group load_group(const AttentionForward &p) {
-    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(p.blocks + blockIdx.x));
-    AttentionBlock block;
-    static_assert(sizeof(block) == sizeof(words), "a block is a word of 16 bytes");
-    memcpy(&block, &words, sizeof(block));
+    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
     static_assert(ATTENTION_FORWARD_WARPS == 4, "groups are of 1, 2 or 4 warps");
     const int log2_warps = block.warps >> 1, warp = threadIdx.x >> 5, number = warp >> log2_warps;
     Group group{log2_warps, warp & (block.warps - 1), block.group_bytes >> log2_warps, number < block.sets, {}};

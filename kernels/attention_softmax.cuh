@@ -36,17 +36,28 @@ template <int D, int TILES> struct Softmax {
     // Σ p·v, not yet divided by the sum.
     Fragments<TILES, D> output;
 
-    // Of `rows` query rows from `from` on.
-    __device__ __forceinline__ void start(const uint16_t *from, int rows, int lane) {
-        // Of the lane's pieces; and how many of the rows from its first on there are.
-        from += (lane >> 2) * D + (lane & 3) * 8;
-        rows -= lane >> 2;
+    // Of no keys yet.
+    __device__ __forceinline__ void reset() {
 #pragma unroll
         for (int m = 0; m < TILES; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 reference[m][half] = LOWEST;
                 sum[m][half] = 0.0f;
+            }
+        }
+    }
+
+    // Of `rows` query rows from `from` on.
+    __device__ __forceinline__ void start(const uint16_t *from, int rows, int lane) {
+        // Of the lane's pieces; and how many of the rows from its first on there are.
+        from += (lane >> 2) * D + (lane & 3) * 8;
+        rows -= lane >> 2;
+        reset();
+#pragma unroll
+        for (int m = 0; m < TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
                 const int row = m * 16 + half * 8;
 #pragma unroll
                 for (int d = 0; d < D / 32; ++d) {
@@ -77,12 +88,19 @@ template <int D, int TILES> struct Softmax {
             if (j == 0 || j * 8 < valid) multiply(scores, j, key);
         }
         if (valid < STEP) mask_columns(scores, valid, lane);
-        adjust(scores, first, scale_log2e);
+        float shrink[COUNT][2];
+        if (adjust(scores, shrink, first, scale_log2e)) rescale(shrink);
         uint32_t weights[COUNT][4];
 #pragma unroll
         for (int j = 0; j < STEP / 8; ++j) {
             if (j == 0 || j * 8 < valid) {
-                weigh(weights, scores, j, scale_log2e, DROPOUT ? kept >> 4 * j : ~0u);
+#pragma unroll
+                for (int m = 0; m < COUNT; ++m) {
+                    float(&row)[4] = scores[m][j];
+                    weigh(row, m, scale_log2e, DROPOUT ? kept >> (8 * m + 4 * j) : ~0u);
+                    weights[m][2 * j] = ptx::pack_bf16(row[0], row[1]);
+                    weights[m][2 * j + 1] = ptx::pack_bf16(row[2], row[3]);
+                }
             } else {
 #pragma unroll
                 for (int m = 0; m < COUNT; ++m) weights[m][2 * j] = weights[m][2 * j + 1] = 0;
@@ -97,6 +115,52 @@ template <int D, int TILES> struct Softmax {
                 ptx::mma_m16n8k16_bf16(output[m][2 * d], weights[m], fragment[0], fragment[1]);
                 ptx::mma_m16n8k16_bf16(output[m][2 * d + 1], weights[m], fragment[2], fragment[3]);
             }
+        }
+    }
+
+    // Raises references where scores are far above, and brings sums to their scale; whether it did so to any of the warp's
+    // that is not the first: then results are yet to be brought to it too, by `rescale`.
+    template <int COUNT, int J>
+    __device__ __forceinline__ bool adjust(const float (&scores)[COUNT][J][4], float (&shrink)[COUNT][2], bool first,
+                                           float scale_log2e) {
+        float most[COUNT][2];
+        bool rises = false;
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                most[m][half] = fmaxf(scores[m][0][2 * half], scores[m][0][2 * half + 1]);
+#pragma unroll
+                for (int j = 1; j < J; ++j) {
+                    const float *pair = &scores[m][j][2 * half];
+                    most[m][half] = fmaxf(most[m][half], fmaxf(pair[0], pair[1]));
+                }
+                rises |= fmaf(most[m][half], scale_log2e, -reference[m][half]) > RISE;
+            }
+        }
+        if (ptx::ballot(rises) == 0) return false;
+        raise(most, shrink, first, scale_log2e);
+        return !first;
+    }
+
+    template <int COUNT> __device__ __forceinline__ void rescale(const float (&shrink)[COUNT][2]) {
+#pragma unroll
+        for (int m = 0; m < COUNT; ++m) {
+#pragma unroll
+            for (int d = 0; d < D / 8; ++d) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) output[m][d][e] *= shrink[m][e / 2];
+            }
+        }
+    }
+
+    // Makes weights of the scores of 16 rows and eight keys; those whose bit of `kept` is 0 are dropped, but for the sum.
+    __device__ __forceinline__ void weigh(float (&scores)[4], int m, float scale_log2e, uint32_t kept) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float weight = ptx::exp2(fmaf(scores[e], scale_log2e, -reference[m][e / 2]));
+            sum[m][e / 2] += weight;
+            scores[e] = (kept >> e & 1) != 0 ? weight : 0.0f;
         }
     }
 
@@ -196,45 +260,10 @@ template <int D, int TILES> struct Softmax {
         }
     }
 
-    // Makes weights of column j, as an operand; those whose bit is 0 are dropped, but for the sum.
-    template <int COUNT>
-    __device__ __forceinline__ void weigh(uint32_t (&weights)[COUNT][4], const Fragments<COUNT, STEP> &scores, int j,
-                                          float scale_log2e, uint32_t kept) {
-#pragma unroll
-        for (int m = 0; m < COUNT; ++m) {
-            float row[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                row[e] = ptx::exp2(fmaf(scores[m][j][e], scale_log2e, -reference[m][e / 2]));
-                sum[m][e / 2] += row[e];
-                row[e] = (kept >> (8 * m + e) & 1) != 0 ? row[e] : 0.0f;
-            }
-            weights[m][2 * j] = ptx::pack_bf16(row[0], row[1]);
-            weights[m][2 * j + 1] = ptx::pack_bf16(row[2], row[3]);
-        }
-    }
-
-    // Raises references where scores are far above.
-    template <int COUNT>
-    __device__ __forceinline__ void adjust(const Fragments<COUNT, STEP> &scores, bool first, float scale_log2e) {
-        float most[COUNT][2];
-        bool rises = false;
-#pragma unroll
-        for (int m = 0; m < COUNT; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const float *left = &scores[m][0][2 * half];
-                const float *right = &scores[m][1][2 * half];
-                most[m][half] = fmaxf(fmaxf(left[0], left[1]), fmaxf(right[0], right[1]));
-                rises |= fmaf(most[m][half], scale_log2e, -reference[m][half]) > RISE;
-            }
-        }
-        if (ptx::ballot(rises) != 0) raise(most, first, scale_log2e);
-    }
-
     // A row's reference depends on its own scores alone, not on the rows that share the warp.
     template <int COUNT>
-    __device__ __forceinline__ void raise(const float (&most)[COUNT][2], bool first, float scale_log2e) {
+    __device__ __forceinline__ void raise(const float (&most)[COUNT][2], float (&shrink)[COUNT][2], bool first,
+                                          float scale_log2e) {
 #pragma unroll
         for (int m = 0; m < COUNT; ++m) {
 #pragma unroll
@@ -246,13 +275,8 @@ template <int D, int TILES> struct Softmax {
                 reference[m][half] = rises ? top * scale_log2e : before;
                 // There is nothing yet to be brought to a new scale.
                 if (first) continue;
-                const float shrink = ptx::exp2(before - reference[m][half]);
-                sum[m][half] *= shrink;
-#pragma unroll
-                for (int d = 0; d < D / 8; ++d) {
-                    output[m][d][2 * half] *= shrink;
-                    output[m][d][2 * half + 1] *= shrink;
-                }
+                shrink[m][half] = ptx::exp2(before - reference[m][half]);
+                sum[m][half] *= shrink[m][half];
             }
         }
     }

@@ -26,6 +26,14 @@ __device__ __forceinline__ AttentionTile load_tile(const AttentionTile *at) {
     return tile;
 }
 
+__device__ __forceinline__ AttentionBlock load_block(const AttentionBlock *at) {
+    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(at));
+    AttentionBlock block;
+    static_assert(sizeof(block) == sizeof(words), "a block is a word of 16 bytes");
+    memcpy(&block, &words, sizeof(block));
+    return block;
+}
+
 // Two stages of pairs of tiles of ROWS rows, which a block goes over in turn.
 template <int D, int ROWS> struct Pairs {
     ptx::Shared begin;

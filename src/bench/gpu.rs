@@ -205,6 +205,7 @@ impl<'a> GpuTrial<'a> {
             peak_rss_bytes: machine::peak_rss(),
             gpu: Some(GpuFigures {
                 name: gpu.info().name.clone(),
+                matrix_kernels: gpu.kernels(),
                 launches_per_step: launches as f64 / self.plan.steps as f64,
                 device_bytes,
                 copy_bytes_per_s: copy_bytes_per_s(gpu)?,

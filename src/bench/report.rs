@@ -8,6 +8,7 @@ use super::floor::{self, Rates};
 use super::machine;
 use super::plan::{Mode, Plan};
 use crate::config::Encoder;
+use crate::device::choice::MatrixKernels;
 use crate::ops::simd::level;
 
 /// What was found of a [`Plan`] before anything is computed from it.
@@ -25,6 +26,8 @@ pub(super) struct Measured {
 pub struct GpuFigures {
     /// Its name.
     pub name: String,
+    /// The matrix instructions that its kernels were asked to use.
+    pub matrix_kernels: MatrixKernels,
     /// Kernels that a step launches.
     pub launches_per_step: f64,
     /// Bytes of its memory that were taken at the most, by the driver's count.
@@ -223,7 +226,7 @@ impl fmt::Display for Report {
             .memory_bytes()
             .map_or_else(unknown, |bytes| format!("{:.0} MiB at most", bytes as f64 / f64::from(1 << 20)));
         let machine = match &self.gpu {
-            Some(gpu) => gpu.name.clone(),
+            Some(gpu) => format!("{}, kernels by {}", gpu.name, gpu.matrix_kernels.name()),
             None => format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads),
         };
         let mut rows = vec![

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
 use setrank::config::ModelConfig;
-use setrank::device::choice;
+use setrank::device::choice::{self, MatrixKernels};
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
@@ -26,12 +26,25 @@ pub struct ComputeArgs {
     /// Where to compute; `auto` is the best that this build and machine have, and says so [default: cpu]
     #[arg(long)]
     pub device: Option<DeviceChoice>,
+
+    #[command(flatten)]
+    pub kernels: KernelArgs,
+}
+
+/// Kernels, for every command that a GPU computes.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Computing")]
+pub struct KernelArgs {
+    /// Matrix instructions of a GPU's kernels; wgmma runs on compute capability 9.0, and no card has shown yet that it is
+    /// faster [default: mma]
+    #[arg(long)]
+    pub kernels: Option<MatrixKernels>,
 }
 
 impl ComputeArgs {
     /// Sets the machine up, or says why it cannot.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device())
+        set_up(usize::from(self.threads.unwrap_or(0)), self.device(), self.kernels)
     }
 
     /// The device asked for.
@@ -40,11 +53,12 @@ impl ComputeArgs {
     }
 }
 
-/// Starts `threads` threads (0 = one a core) and checks that `device` is there.
-pub fn set_up(threads: usize, device: DeviceChoice) -> anyhow::Result<()> {
+/// Starts `threads` threads (0 = one a core) and checks that `device` and its `kernels` are there.
+pub fn set_up(threads: usize, device: DeviceChoice, kernels: KernelArgs) -> anyhow::Result<()> {
     if device == DeviceChoice::Cuda {
         choice::gpu().context("--device cuda")?;
     }
+    choice::ask_kernels(kernels.kernels.unwrap_or_default(), device).context("--kernels wgmma")?;
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         bail!("--threads {threads}: at most {MAX_THREADS}; this machine has {cores} core(s)");

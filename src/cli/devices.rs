@@ -83,8 +83,15 @@ fn describe(gpu: &GpuInfo) -> Value {
         "memory_bytes": gpu.memory,
         "multiprocessors": gpu.multiprocessors,
         "shared_bytes_per_block": gpu.shared_per_block,
+        "kernels": kernels(gpu),
         "unusable": gpu.check().err().map(|reason| reason.to_string()),
     })
+}
+
+/// What `--kernels` can be on a GPU.
+fn kernels(gpu: &GpuInfo) -> Vec<&'static str> {
+    let has_wgmma = choice::check_wgmma(gpu).is_ok();
+    ["mma", "wgmma"].into_iter().take(1 + usize::from(has_wgmma)).collect()
 }
 
 /// A GPU in a line.
@@ -104,7 +111,7 @@ impl std::fmt::Display for Line<'_> {
             gpu.multiprocessors
         )?;
         match gpu.check() {
-            Ok(()) => Ok(()),
+            Ok(()) => write!(f, ", kernels by {}", kernels(gpu).join(" or ")),
             Err(reason) => write!(f, "; cannot be used: {reason}"),
         }
     }

@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    ComputeArgs { threads: args.threads, device: None }.set_up()?;
+    ComputeArgs { threads: args.threads, ..ComputeArgs::default() }.set_up()?;
     let from_store = source::store_among(&args.inputs)?.is_some();
     let Some(output) = args.output else {
         anyhow::ensure!(!from_store, "--check reads text; a .sets file is checked whenever it is opened");

@@ -198,32 +198,33 @@ pub const SEED: u64 = 1;
 pub struct FamilyCheck {
     /// The name of its file in `kernels/`.
     pub name: &'static str,
-    /// Small problems that between them reach every kernel.
+    /// Small problems that between them reach every kernel; none where the device has none of them.
     pub run: fn(&Gpu) -> Result<Vec<Checked>, DeviceError>,
     /// Every kernel for a set of so many documents, or whatever it has in their place.
     pub run_at: fn(&Gpu, usize) -> Result<Vec<Checked>, DeviceError>,
 }
 
 macro_rules! families {
-    ($($name:ident),*) => {
-        [$(FamilyCheck { name: stringify!($name), run: $name::check::run, run_at: $name::check::run_at }),*]
+    ($($name:literal: $($module:ident)::*),*) => {
+        [$(FamilyCheck { name: $name, run: $($module)::*::run, run_at: $($module)::*::run_at }),*]
     };
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 12] = families![
-    gather,
-    rbf,
-    linear,
-    embed,
-    attention,
-    layer_norm,
-    feed_forward,
-    score,
-    loss,
-    row_sums,
-    partial_sums,
-    optimizer
+pub const FAMILIES: [FamilyCheck; 13] = families![
+    "gather": gather::check,
+    "rbf": rbf::check,
+    "linear": linear::check,
+    "embed": embed::check,
+    "attention": attention::check,
+    "attention_sm90": attention::check::warpgroups,
+    "layer_norm": layer_norm::check,
+    "feed_forward": feed_forward::check,
+    "score": score::check,
+    "loss": loss::check,
+    "row_sums": row_sums::check,
+    "partial_sums": partial_sums::check,
+    "optimizer": optimizer::check
 ];
 
 /// Runs every family of kernels on the device and holds it against the CPU.

@@ -1,8 +1,73 @@
 //! Which device computes, and why.
 
-use super::{DeviceError, probe};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::probe::GpuInfo;
+use super::{DeviceError, Unavailable, probe};
 use crate::config::ModelConfig;
 use crate::train::config::DeviceChoice;
+
+/// The matrix instructions of kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum MatrixKernels {
+    /// Of a warp, `mma`: on every GPU.
+    #[default]
+    Mma,
+    /// Of a warpgroup, `wgmma`, where there are such kernels, and `mma` elsewhere: on compute capability 9.0.
+    Wgmma,
+}
+
+impl MatrixKernels {
+    /// As it is asked for.
+    pub fn name(self) -> &'static str {
+        match self {
+            MatrixKernels::Mma => "mma",
+            MatrixKernels::Wgmma => "wgmma",
+        }
+    }
+}
+
+/// Whether this program's GPUs use kernels by `wgmma`.
+static WGMMA: AtomicBool = AtomicBool::new(false);
+
+/// The kernels that GPUs use which are taken into use from now on.
+pub fn kernels() -> MatrixKernels {
+    if WGMMA.load(Ordering::Relaxed) { MatrixKernels::Wgmma } else { MatrixKernels::Mma }
+}
+
+/// Has the GPUs that this program takes into use from now on use these kernels, where `device` computes.
+///
+/// # Errors
+///
+/// Why there are none of `wgmma`, where they are asked for.
+pub fn ask_kernels(kernels: MatrixKernels, device: DeviceChoice) -> Result<(), DeviceError> {
+    let wgmma = kernels == MatrixKernels::Wgmma;
+    if wgmma {
+        if device == DeviceChoice::Cpu {
+            return Err(Unavailable::WgmmaOnCpu.into());
+        }
+        check_wgmma(&probe::first_usable()?)?;
+    }
+    WGMMA.store(wgmma, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Refuses a device, or a build, that has no kernels by `wgmma`.
+pub fn check_wgmma(gpu: &GpuInfo) -> Result<(), Unavailable> {
+    gpu.check_wgmma()?;
+    built_wgmma()
+}
+
+#[cfg(feature = "cuda")]
+use super::kernels::check_wgmma as built_wgmma;
+
+#[cfg(not(feature = "cuda"))]
+fn built_wgmma() -> Result<(), Unavailable> {
+    Err(Unavailable::NotBuilt)
+}
 
 /// A device, and why it was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,5 +124,5 @@ use crate::model::gpu::limits::check as computes;
 
 #[cfg(not(feature = "cuda"))]
 fn computes(_: &ModelConfig) -> Result<(), DeviceError> {
-    Err(super::Unavailable::NotBuilt.into())
+    Err(Unavailable::NotBuilt.into())
 }

@@ -71,6 +71,25 @@ pub enum Unavailable {
         /// The least that will do.
         needed: (i32, i32),
     },
+    /// The device has no matrix instructions of warpgroups.
+    #[error(
+        "{name} has compute capability {}.{}, but kernels by wgmma run on 9.0 alone: use --kernels mma", .found.0,
+        .found.1
+    )]
+    NoWgmma {
+        /// The device.
+        name: String,
+        /// Its compute capability.
+        found: (i32, i32),
+    },
+    /// The program has no kernels that use them.
+    #[error(
+        "this program was built without kernels by wgmma: build it with 90a in SETRANK_CUDA_ARCHS, or use --kernels mma"
+    )]
+    WgmmaNotBuilt,
+    /// They are for GPUs, and none computes.
+    #[error("kernels by wgmma run on a GPU: use --device cuda, or --kernels mma")]
+    WgmmaOnCpu,
 }
 
 /// What went wrong on a GPU.

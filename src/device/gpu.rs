@@ -9,6 +9,7 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
 };
 
+use super::choice::{self, MatrixKernels};
 use super::kernels::{FAMILIES, Family, Kernels};
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
@@ -62,9 +63,18 @@ impl Gpu {
         Self::new(probe::first_usable()?.ordinal)
     }
 
-    /// Takes GPU number `ordinal` into use, or says why it cannot be used.
+    /// Takes GPU number `ordinal` into use, or says why it cannot be used; with the kernels of [`choice::kernels`].
     pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
-        Gpu::with_families(ordinal, FAMILIES)
+        Gpu::with_families(ordinal, FAMILIES)?.with_wgmma(choice::kernels() == MatrixKernels::Wgmma)
+    }
+
+    /// The same, with plans that take kernels by `wgmma` where there are some, or not; or why it has none.
+    pub fn with_wgmma(mut self, wgmma: bool) -> Result<Self, DeviceError> {
+        if wgmma {
+            choice::check_wgmma(&self.info)?;
+        }
+        self.limits.wgmma = wgmma;
+        Ok(self)
     }
 
     /// As [`Gpu::new`], for launches of these families' kernels instead of this library's.
@@ -85,6 +95,7 @@ impl Gpu {
             shared_reserved: attribute(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?
                 as u32,
             multiprocessors: info.multiprocessors,
+            wgmma: false,
         };
         Ok(Gpu {
             info,
@@ -107,6 +118,11 @@ impl Gpu {
     /// What it allows a launch.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The matrix instructions that plans take for it, where they have a choice.
+    pub fn kernels(&self) -> MatrixKernels {
+        if self.limits.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma }
     }
 
     /// Bytes of memory: free, and in all.

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaModule};
 use cudarc::nvrtc::Ptx;
 
 use super::probe::GpuInfo;
-use super::{DeviceError, Plan, driver};
+use super::{DeviceError, Plan, Unavailable, driver};
 
 /// A file of kernels.
 #[derive(Debug)]
@@ -20,6 +20,14 @@ pub struct Family {
 }
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+/// Refuses a build without kernels by `wgmma`: those that compute capability 9.0 alone runs.
+pub fn check_wgmma() -> Result<(), Unavailable> {
+    match FAMILIES.iter().any(|family| family.name.ends_with("_sm90")) {
+        true => Ok(()),
+        false => Err(Unavailable::WgmmaNotBuilt),
+    }
+}
 
 /// Dynamic shared memory that a block may have without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
@@ -87,8 +95,17 @@ impl Kernels {
         if let Some(module) = loaded.get(plan.family) {
             return Ok(module.clone());
         }
-        let family = self.families.iter().find(|family| family.name == plan.family).ok_or_else(|| {
-            DeviceError::Plan { plan: *plan, reason: format!("there is no kernel family `{}`", plan.family) }
+        let only_sm90 = plan.family.ends_with("_sm90");
+        if only_sm90 {
+            info.check_wgmma()?;
+        }
+        let family = self.families.iter().find(|family| family.name == plan.family);
+        let family = family.ok_or_else(|| match only_sm90 {
+            true => Unavailable::WgmmaNotBuilt.into(),
+            false => {
+                let reason = format!("there is no kernel family `{}`", plan.family);
+                DeviceError::Plan { plan: *plan, reason }
+            }
         })?;
         let module = context
             .load_module(Ptx::from_binary(family.fatbin.to_vec()))

@@ -11,6 +11,9 @@ pub struct Limits {
     pub shared_reserved: u32,
     /// Multiprocessors.
     pub multiprocessors: u32,
+    /// Whether plans take kernels of warpgroups' matrix instructions, `wgmma`, where there are some: they run on compute
+    /// capability 9.0 alone.
+    pub wgmma: bool,
 }
 
 impl Limits {
@@ -34,6 +37,7 @@ impl Limits {
             shared_per_multiprocessor: multiprocessor_kib << 10,
             shared_reserved: 1 << 10,
             multiprocessors,
+            wgmma: false,
         }
     }
 

@@ -37,6 +37,14 @@ impl GpuInfo {
             needed: LEAST_CAPABILITY,
         })
     }
+
+    /// Refuses a device without matrix instructions of warpgroups, `wgmma`.
+    pub fn check_wgmma(&self) -> Result<(), Unavailable> {
+        match self.capability {
+            (9, 0) => Ok(()),
+            found => Err(Unavailable::NoWgmma { name: self.name.clone(), found }),
+        }
+    }
 }
 
 /// All GPUs that the driver shows, at least one; otherwise why there is none.

@@ -108,6 +108,23 @@ fn auto_takes_a_gpu_that_computes_the_model() {
 }
 
 #[test]
+fn kernels_by_wgmma_are_for_9_0_alone() {
+    let folder = with_data();
+    folder.ok(&train("model", "cpu", "--max-steps 1"));
+    let rank = "rank --model model --data valid.txt --kernels wgmma";
+    let scores = |device: &str, more: &str| on(&folder, device, &format!("{rank} {more}"));
+    assert_eq!(scores("cc=9.0", "--device cuda").unwrap().lines().count(), {
+        folder.ok("rank --model model --data valid.txt").lines().count()
+    });
+    let refused = scores("cc=8.0", "--device cuda").unwrap_err();
+    contains(&refused, &["--kernels wgmma", "compute capability 8.0", "run on 9.0 alone: use --kernels mma"]);
+    contains(&scores("cc=9.0", "").unwrap_err(), &["kernels by wgmma run on a GPU"]);
+    for (device, listed) in [("cc=9.0", "kernels by mma or wgmma\n"), ("cc=8.0", "kernels by mma\n")] {
+        contains(&on(&folder, device, "info --devices").unwrap(), &[listed]);
+    }
+}
+
+#[test]
 fn what_a_gpu_cannot_do_is_said() {
     let folder = with_data();
     for (device, more, parts) in [

@@ -47,7 +47,9 @@ fn every_kernel_is_right_on_every_card() {
             let gpu = Gpu::new(0).unwrap();
             for family in check::FAMILIES {
                 let checked = (family.run)(&gpu).unwrap();
-                assert!(!checked.is_empty(), "{}", family.name);
+                // Of 9.0 alone there is nothing elsewhere.
+                let of_this = capability == (9, 0) || !family.name.ends_with("_sm90");
+                assert_eq!(of_this, !checked.is_empty(), "{}, {capability:?}", family.name);
                 for checked in checked {
                     assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
                 }
@@ -77,6 +79,8 @@ fn every_kernel_is_right_however_a_card_adds() {
 fn every_family_is_checked_on_a_card() {
     let mut built: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
     let mut checked: Vec<&str> = check::FAMILIES.iter().map(|family| family.name).collect();
+    // Built only where sm_90a is.
+    checked.retain(|name| !name.ends_with("_sm90") || built.contains(name));
     built.sort_unstable();
     checked.sort_unstable();
     assert_eq!(built, checked);

@@ -13,6 +13,7 @@ use setrank::train::crossval::{Fold, FoldScores, Summary, protocol};
 
 use self::parts::Parts;
 use self::runs::{Plan, Run};
+use super::compute::KernelArgs;
 use super::metric_args::distinct;
 use super::train::flags::Flags;
 use super::{compute, train};
@@ -92,6 +93,9 @@ pub struct Args {
 
     #[command(flatten)]
     flags: Flags,
+
+    #[command(flatten)]
+    kernels: KernelArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -103,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let config = TrainConfig::from_layers(&layers)?;
     let folds = chosen_folds(args.parts.len(), &args.folds)?;
-    compute::set_up(config.threads, config.device)?;
+    compute::set_up(config.threads, config.device, args.kernels)?;
     let metrics = distinct(args.metrics);
     let conventions =
         Conventions { empty_queries: args.empty_queries, gain: config.gain, ..Conventions::default() };

@@ -22,6 +22,7 @@ use setrank::train::{TrainConfig, Trainer};
 
 use self::flags::Flags;
 use self::observer::Reporter;
+use super::compute::KernelArgs;
 use super::source::{self, TextArgs};
 use super::{compute, interrupt};
 
@@ -64,6 +65,9 @@ pub struct Args {
 
     #[command(flatten)]
     flags: Flags,
+
+    #[command(flatten)]
+    kernels: KernelArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -71,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if config.train.is_empty() {
         bail!("no training data: give --train FILE");
     }
-    compute::set_up(config.threads, config.device)?;
+    compute::set_up(config.threads, config.device, args.kernels)?;
     if args.output.exists() && !args.output.is_dir() {
         bail!("{} is a file: -o takes the folder of a model", args.output.display());
     }

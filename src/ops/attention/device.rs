@@ -35,6 +35,8 @@ pub struct DeviceAttention {
     plan: AttentionPlan,
     groups: Buffer<AttentionTile>,
     blocks: Buffer<AttentionBlock>,
+    warpgroup_tiles: Buffer<AttentionTile>,
+    warpgroup_blocks: Buffer<AttentionBlock>,
     backward_blocks: Buffer<AttentionBlock>,
     backward_sets: Buffer<AttentionTile>,
     d_query_tiles: Buffer<AttentionTile>,
@@ -54,6 +56,8 @@ impl DeviceAttention {
         Ok(DeviceAttention {
             groups: package.put(&plan.forward_groups.tiles)?,
             blocks: package.put(&plan.forward_groups.blocks)?,
+            warpgroup_tiles: package.put(&plan.forward_warpgroups.tiles)?,
+            warpgroup_blocks: package.put(&plan.forward_warpgroups.blocks)?,
             backward_blocks: package.put(&plan.backward_blocks)?,
             backward_sets: package.put(&plan.backward_sets)?,
             d_query_tiles: package.put(&plan.d_query_tiles)?,
@@ -141,22 +145,33 @@ pub fn attention_forward(
     let mut operands = Operands::new(gpu, "attention, forward");
     operands.reads("groups", &attention.groups, plan.forward_groups.tiles.len())?;
     operands.reads("blocks", &attention.blocks, plan.forward_groups.blocks.len())?;
+    let warpgroups = &plan.forward_warpgroups;
+    operands.reads("tiles of warpgroups", &attention.warpgroup_tiles, warpgroups.tiles.len())?;
+    operands.reads("blocks of warpgroups", &attention.warpgroup_blocks, warpgroups.blocks.len())?;
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.writes("heads [Nq, H·D]", heads, values)?;
     operands.writes("log-sum-exp [H, Nq]", log_sum_exp, plan.output_rows * plan.heads.count)?;
-    let Some(launch) = plan.forward(dropout.is_some()) else { return Ok(()) };
     let parameter = AttentionForward {
         q,
         kv,
-        tiles: attention.groups.pointer(),
-        blocks: attention.blocks.pointer(),
         output: heads.pointer_mut(),
         log_sum_exp: log_sum_exp.pointer_mut(),
         ..plan.forward_numbers(dropout)
     };
-    // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
-    // freed in the stream's order.
-    unsafe { gpu.launch(&launch, &parameter) }
+    if let Some(launch) = plan.forward_by_warpgroups(dropout.is_some()) {
+        let (tiles, blocks) = (attention.warpgroup_tiles.pointer(), attention.warpgroup_blocks.pointer());
+        let parameter = AttentionForward { tiles, blocks, ..parameter };
+        // SAFETY: the buffers have the kernel's sizes, the tiles lie inside of the batch, and memory that is given back is
+        // freed in the stream's order.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    if let Some(launch) = plan.forward(dropout.is_some()) {
+        let (tiles, blocks) = (attention.groups.pointer(), attention.blocks.pointer());
+        let parameter = AttentionForward { tiles, blocks, ..parameter };
+        // SAFETY: as above.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    Ok(())
 }
 
 impl QkvGradients<'_, Buffer<bf16>> {

@@ -74,7 +74,7 @@ impl ForwardGroups {
             }
         }
         if !split && !fills(&groups) {
-            let parts = |(set, warps)| ranges(set, warp_tiles * WARPS).map(move |range| (range, warps));
+            let parts = |(set, warps)| ranges(set, STEP, warp_tiles * WARPS).map(move |range| (range, warps));
             groups = groups.into_iter().flat_map(parts).collect();
         }
         let warp_rows = groups.iter().map(rows).max().unwrap_or(0).min(room);
@@ -114,12 +114,12 @@ fn rows_of_a_warp(set: &AttentionTile, warps: u32, split: bool, heads: Heads) ->
     left.max(steps.div_ceil(warps) * STEP)
 }
 
-/// Even ranges of a set's queries of at most so many tiles: those that a block takes at a time.
-fn ranges(set: AttentionTile, most: u32) -> impl Iterator<Item = AttentionTile> {
-    let all = tiles(set.query_rows);
+/// Even ranges of a set's queries of at most so many tiles of so many rows: those that a block takes at a time.
+pub(super) fn ranges(set: AttentionTile, tile_rows: u32, most: u32) -> impl Iterator<Item = AttentionTile> {
+    let all = (set.query_rows as u32).div_ceil(tile_rows);
     let count = all.div_ceil(most);
     let begin =
-        move |number: u32| (u64::from(all) * u64::from(number) / u64::from(count)) as i32 * STEP as i32;
+        move |number: u32| (u64::from(all) * u64::from(number) / u64::from(count)) as i32 * tile_rows as i32;
     (0..count).map(move |number| {
         let [first, end] = [begin(number), begin(number + 1).min(set.query_rows)];
         AttentionTile {

@@ -14,6 +14,8 @@ mod forward;
 #[cfg(feature = "cuda")]
 mod forward_groups;
 #[cfg(feature = "cuda")]
+mod forward_warpgroups;
+#[cfg(feature = "cuda")]
 mod groups;
 #[cfg(feature = "cuda")]
 mod plan;
@@ -28,6 +30,8 @@ pub use device::{DeviceAttention, Qkv, attention_backward, attention_forward};
 pub use forward::forward;
 #[cfg(feature = "cuda")]
 pub use forward_groups::ForwardGroups;
+#[cfg(feature = "cuda")]
+pub use forward_warpgroups::ForwardWarpgroups;
 #[cfg(feature = "cuda")]
 pub use plan::AttentionPlan;
 use rayon::prelude::*;

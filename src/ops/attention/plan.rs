@@ -1,6 +1,7 @@
 //! How attention is launched: which block takes which queries or keys, and with how much shared memory.
 
 use super::forward_groups::ForwardGroups;
+use super::forward_warpgroups::ForwardWarpgroups;
 use super::groups::{Groups, Residence, TILE_ROWS};
 use super::tiles::{KEY_ROWS, QUERY_ROWS, key_tiles, query_tiles, whole_sets};
 use super::{Heads, Roles};
@@ -30,6 +31,8 @@ pub struct AttentionPlan {
     pub output_rows: usize,
     /// What each block of a head does in forward.
     pub forward_groups: ForwardGroups,
+    /// What blocks of warpgroups do of it: nothing, unless their matrix instructions are asked for.
+    pub forward_warpgroups: ForwardWarpgroups,
     /// Backward, of the sets that stay on the chip: what each block of a head does, long sets first.
     pub backward_blocks: Vec<AttentionBlock>,
     /// The sets of these blocks.
@@ -69,21 +72,26 @@ impl AttentionPlan {
                 Groups { streamed: sets.clone(), ..Groups::default() }
             }
         };
+        let [of_warpgroups, of_groups] =
+            if limits.wgmma { ForwardWarpgroups::part(roles, sets) } else { [Vec::new(), sets] };
         let plan = AttentionPlan {
             roles,
             heads,
             query_rows,
             key_rows,
             output_rows,
-            forward_groups: ForwardGroups::new(roles, sets, heads, limits),
+            forward_groups: ForwardGroups::new(roles, of_groups, heads, limits),
+            forward_warpgroups: ForwardWarpgroups::new(of_warpgroups, heads, limits),
             backward_bytes: NOTES_BYTES + backward.shared_bytes(),
             backward_blocks: backward.blocks,
             backward_sets: backward.sets,
             d_query_tiles: query_tiles(backward.streamed.clone()),
             d_key_tiles: key_tiles(backward.streamed),
         };
-        let launches = [plan.forward(true), plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
-        for launch in launches.into_iter().flatten() {
+        let forward = [plan.forward(true), plan.forward_by_warpgroups(true)];
+        let backward = [plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
+        let launches = forward.into_iter().chain(backward);
+        for launch in launches.flatten() {
             launch.check(limits)?;
         }
         Ok(plan)
@@ -99,12 +107,12 @@ impl AttentionPlan {
             Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
             Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
         };
-        // Forward has no more groups than tiles of queries, and no more blocks than groups. Backward, a set is in the table of
+        // Forward has no more groups than tiles of queries, and no more blocks than groups, by warps and by warpgroups together. Backward, a set is in the table of
         // whole sets and has a block at most, or it has tiles, which are more: four tables that together have no more bytes
         // than the tiles of all, and each begins at an aligned place.
         let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
         let blocks = queries * size_of::<AttentionBlock>();
-        Arena::bytes_for([of_queries, blocks, of_queries + of_keys, 1, 1, 1])
+        Arena::bytes_for([of_queries, blocks, 1, 1, of_queries + of_keys, 1, 1, 1])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -167,6 +175,11 @@ impl AttentionPlan {
         };
         let bytes = self.forward_groups.shared_bytes();
         self.launch(kernel, self.forward_groups.blocks.len(), ATTENTION_FORWARD_THREADS, bytes)
+    }
+
+    /// The launch of forward's kernel for the sets that warpgroups take; `None` where there are none.
+    pub fn forward_by_warpgroups(&self, dropout: bool) -> Option<Plan> {
+        self.forward_warpgroups.launch(self.heads, dropout)
     }
 
     /// The launch of the kernel for all gradients of the sets that stay on the chip; `None` where there are none.
@@ -429,13 +442,15 @@ mod tests {
             lens in proptest::collection::vec(0usize..400, 0..12),
             points in 1usize..=128,
             role in 0usize..3,
+            wgmma in any::<bool>(),
         ) {
             let roles = [Roles::Documents, Roles::Induce { points }, Roles::Attend { points }][role];
             let least = if role == 1 { 1 } else { 0 };
             let offsets: Vec<usize> = std::iter::once(0)
                 .chain(lens.iter().scan(0, |end, &len| { *end += len.max(least); Some(*end) }))
                 .collect();
-            let plan = plan(roles, &offsets, 32);
+            let limits = Limits { wgmma, ..Limits::SM_90 };
+            let plan = AttentionPlan::new(roles, &offsets, Heads { count: 8, width: 32 }, &limits).unwrap();
             let [mut outputs, mut of_queries] = [(); 2].map(|()| vec![0; plan.output_rows]);
             let count = |rows: &mut Vec<i32>, begin: i32, len: i32| {
                 (begin..begin + len).for_each(|row| rows[row as usize] += 1);
@@ -466,8 +481,9 @@ mod tests {
                 count(&mut of_queries, set.output_begin, set.query_rows);
                 count(&mut keys, set.key_begin, set.key_rows);
             }
-            let groups = &plan.forward_groups;
-            for tile in &groups.tiles {
+            let (groups, warpgroups) = (&plan.forward_groups, &plan.forward_warpgroups);
+            prop_assert!(wgmma || warpgroups.tiles.is_empty());
+            for tile in groups.tiles.iter().chain(&warpgroups.tiles) {
                 prop_assert!(tile.query_rows > 0 && tile.first_query % 16 == 0 && tile.key_rows > 0);
                 prop_assert!((tile.query_begin + tile.query_rows) as usize <= plan.query_rows);
                 prop_assert!((tile.key_begin + tile.key_rows) as usize <= plan.key_rows);
@@ -477,9 +493,12 @@ mod tests {
             let ends = groups.blocks.iter().map(|block| (block.first_set, block.first_set + block.sets));
             let end = ends.fold(0, |end, (first, next)| if first == end { next } else { -1 });
             prop_assert_eq!(end, groups.tiles.len() as i32);
-            let tiles = [&groups.tiles, &plan.backward_sets, &plan.d_query_tiles, &plan.d_key_tiles];
-            let bytes = tiles.map(|tiles| size_of_val(&tiles[..])).into_iter();
-            let bytes = bytes.chain([&groups.blocks, &plan.backward_blocks].map(|blocks| size_of_val(&blocks[..])));
+            let of_forward = [&groups.tiles, &warpgroups.tiles];
+            let of_backward = [&plan.backward_sets, &plan.d_query_tiles, &plan.d_key_tiles];
+            let tiles = of_forward.into_iter().chain(of_backward);
+            let blocks = [&groups.blocks, &warpgroups.blocks, &plan.backward_blocks];
+            let bytes = tiles.map(|tiles| size_of_val(&tiles[..]));
+            let bytes = bytes.chain(blocks.map(|blocks| size_of_val(&blocks[..])));
             let documents = offsets[offsets.len() - 1];
             prop_assert!(Arena::bytes_for(bytes) <= AttentionPlan::bytes_bound(sets(&offsets), documents, roles));
         }

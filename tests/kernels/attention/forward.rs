@@ -4,11 +4,11 @@ use std::mem::offset_of;
 
 use half::bf16;
 use proptest::prelude::*;
-use setrank::device::Limits;
-use setrank::device::abi::AttentionForward;
+use setrank::device::abi::{AttentionBlock, AttentionForward, AttentionTile};
 use setrank::device::check::Deviation;
+use setrank::device::{Limits, Plan};
 use setrank::ops::attention::check::{Answer, Problem};
-use setrank::ops::attention::{Heads, Roles};
+use setrank::ops::attention::{AttentionPlan, ForwardGroups, Heads, Roles};
 use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::{Kernels, Sources};
 use setrank_emulator::launch::Launch;
@@ -20,25 +20,9 @@ use crate::family::{self, Problem as _, given, poisoned};
 impl family::Problem for Problem {
     fn launch(&self, limits: &Limits) -> Launch {
         let plan = self.plan(limits).unwrap();
-        let heads = self.heads();
         let launch = plan.forward(self.dropout().is_some()).expect("a problem has queries");
-        let buffers = vec![
-            (offset_of!(AttentionForward, q), "q", given(self.q())),
-            (offset_of!(AttentionForward, kv), "kv", given(self.kv())),
-            (offset_of!(AttentionForward, tiles), "tiles", given(&plan.forward_groups.tiles)),
-            (offset_of!(AttentionForward, blocks), "blocks", given(&plan.forward_groups.blocks)),
-            (
-                offset_of!(AttentionForward, output),
-                "output",
-                poisoned::<bf16>(plan.output_rows * heads.hidden()),
-            ),
-            (
-                offset_of!(AttentionForward, log_sum_exp),
-                "log_sum_exp",
-                poisoned::<f32>(plan.output_rows * heads.count),
-            ),
-        ];
-        family::launch(launch, &plan.forward_numbers(self.dropout()), buffers)
+        let ForwardGroups { tiles, blocks, .. } = &plan.forward_groups;
+        with_buffers(self, &plan, launch, tiles, blocks)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -47,8 +31,32 @@ impl family::Problem for Problem {
     }
 }
 
+/// A launch of a forward kernel of these tables.
+pub fn with_buffers(
+    problem: &Problem,
+    plan: &AttentionPlan,
+    launch: Plan,
+    tiles: &[AttentionTile],
+    blocks: &[AttentionBlock],
+) -> Launch {
+    let heads = problem.heads();
+    let buffers = vec![
+        (offset_of!(AttentionForward, q), "q", given(problem.q())),
+        (offset_of!(AttentionForward, kv), "kv", given(problem.kv())),
+        (offset_of!(AttentionForward, tiles), "tiles", given(tiles)),
+        (offset_of!(AttentionForward, blocks), "blocks", given(blocks)),
+        (offset_of!(AttentionForward, output), "output", poisoned::<bf16>(plan.output_rows * heads.hidden())),
+        (
+            offset_of!(AttentionForward, log_sum_exp),
+            "log_sum_exp",
+            poisoned::<f32>(plan.output_rows * heads.count),
+        ),
+    ];
+    family::launch(launch, &plan.forward_numbers(problem.dropout()), buffers)
+}
+
 /// What a launch left in its buffers.
-fn answer(launch: &Launch) -> Answer {
+pub fn answer(launch: &Launch) -> Answer {
     let heads: Vec<bf16> = family::result(launch, "output");
     let log_sum_exp: Vec<f32> = family::result(launch, "log_sum_exp");
     Answer {

@@ -2,7 +2,7 @@
 
 mod backward;
 mod bugs;
-mod forward;
+pub mod forward;
 mod launcher;
 
 use half::bf16;
@@ -45,7 +45,7 @@ fn card(kib: u32, multiprocessors: u32) -> Limits {
 
 /// The same with scores that rise from the 17th key of long sets on, as they hardly ever do otherwise: what was summed
 /// before has to be brought to their scale.
-fn rising(mut problem: Problem) -> Problem {
+pub fn rising(mut problem: Problem) -> Problem {
     let (heads, roles, offsets) = (problem.heads(), problem.roles(), problem.offsets().to_vec());
     let [_, kv] = problem.qkv_mut();
     let key_rows = kv.len() / 2 / heads.hidden();

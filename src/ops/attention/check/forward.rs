@@ -7,7 +7,7 @@ use crate::device::check::{Checked, Deviation, room};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::to_f32;
 use crate::device::sums::RowOfSums;
-use crate::device::{DeviceError, Gpu, Uploads};
+use crate::device::{DeviceError, Gpu, Limits, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
@@ -149,10 +149,11 @@ impl Problem {
 
     /// The plan, in a package that is as large as the bound says.
     pub(super) fn on_device(&self, gpu: &Gpu) -> Result<DeviceAttention, DeviceError> {
+        let limits = Limits { wgmma: self.wgmma || gpu.limits().wgmma, ..*gpu.limits() };
         let (sets, documents) = (self.offsets.len() - 1, self.offsets[self.offsets.len() - 1]);
         let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles);
         Uploads::default().send(gpu, room(gpu, bytes)?, |package| {
-            DeviceAttention::new(package, gpu.limits(), self.roles, &self.offsets, self.heads)
+            DeviceAttention::new(package, &limits, self.roles, &self.offsets, self.heads)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+pub mod warpgroups;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +11,8 @@ pub use backward::{BackwardProblem, Gradients};
 pub use forward::Answer;
 use half::bf16;
 
-use super::{Attention, AttentionPlan, Heads, Roles, Rows};
+use super::tiles::whole_sets;
+use super::{Attention, AttentionPlan, ForwardWarpgroups, Heads, Roles, Rows};
 use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
@@ -27,6 +29,7 @@ pub struct Problem {
     q: Vec<bf16>,
     kv: Vec<bf16>,
     dropout: Option<Dropout>,
+    wgmma: bool,
     reference: OnceLock<Reference>,
 }
 
@@ -62,7 +65,7 @@ impl Problem {
                 )));
             }
         }
-        Ok(Problem { roles, offsets, heads, q, kv, dropout: None, reference: OnceLock::new() })
+        Ok(Problem { roles, offsets, heads, q, kv, dropout: None, wgmma: false, reference: OnceLock::new() })
     }
 
     /// Normally distributed numbers for sets of these sizes.
@@ -81,13 +84,19 @@ impl Problem {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let [q, kv] =
             [plan.query_rows, 2 * plan.key_rows].map(|rows| normal(&mut rng, rows * heads.hidden()));
-        Problem { roles, offsets, heads, q, kv, dropout: None, reference: OnceLock::new() }
+        Problem { roles, offsets, heads, q, kv, dropout: None, wgmma: false, reference: OnceLock::new() }
     }
 
     /// The same with dropout at this rate.
     pub fn with_dropout(mut self, rate: f64) -> Self {
         self.dropout = Dropout::new(rate, 11, 3, 5);
         self.reference = OnceLock::new();
+        self
+    }
+
+    /// The same by kernels of warpgroups' matrix instructions, where they take its sets.
+    pub fn with_wgmma(mut self) -> Self {
+        self.wgmma = true;
         self
     }
 
@@ -134,6 +143,11 @@ impl Problem {
     /// A card that has too little shared memory.
     pub fn plan(&self, limits: &Limits) -> Result<AttentionPlan, DeviceError> {
         AttentionPlan::new(self.roles, &self.offsets, self.heads, limits)
+    }
+
+    /// What blocks of warpgroups do in forward, if all sets are theirs.
+    pub fn warpgroups(&self, limits: &Limits) -> ForwardWarpgroups {
+        ForwardWarpgroups::new(whole_sets(self.roles, &self.offsets), self.heads, limits)
     }
 
     fn sets(&self) -> impl Iterator<Item = Set> {

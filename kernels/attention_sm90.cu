@@ -1,0 +1,13 @@
+// Attention over sets, forward, by matrix instructions of warpgroups: the kernels of the template, which stands,
+// described, in attention_forward_sm90.cuh.
+#include "attention_forward_sm90.cuh"
+
+#define ATTENTION_FORWARD_WGMMA(NAME, D, DROPOUT)                                                                     \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_SM90_THREADS_D##D, ATTENTION_SM90_BLOCKS_D##D)            \
+        NAME(const __grid_constant__ AttentionForward p) {                                                            \
+        attention::wgmma::forward<D, DROPOUT>(p);                                                                     \
+    }
+ATTENTION_FORWARD_WGMMA(attention_forward_wgmma_d32, 32, false)
+ATTENTION_FORWARD_WGMMA(attention_forward_wgmma_d32_dropout, 32, true)
+ATTENTION_FORWARD_WGMMA(attention_forward_wgmma_d64, 64, false)
+ATTENTION_FORWARD_WGMMA(attention_forward_wgmma_d64_dropout, 64, true)
