@@ -11,6 +11,7 @@ use super::report::{GpuFigures, KernelFigures, Measured};
 use super::trial::{batch, not_finite};
 use crate::Result;
 use crate::data::batch::{Batch, Extent};
+use crate::device::choice::MatrixKernels;
 use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
 use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, room, sizes};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
@@ -158,7 +159,7 @@ pub(super) struct GpuTrial<'a> {
 
 impl<'a> GpuTrial<'a> {
     pub fn new(plan: &'a Plan, model: SetRank, objective: Objective, lr: f64) -> Result<Self> {
-        let gpu = Gpu::first()?;
+        let gpu = Gpu::first(plan.device.kernels().unwrap_or_default())?;
         check(&gpu, plan, &model)?;
         let free = gpu.memory()?.0;
         let (batch, seed) = (batch(plan), plan.seed);
@@ -299,7 +300,7 @@ const SIDES: [usize; 2] = [256, 4096];
 /// # Errors
 /// A GPU that cannot be used, or that has not the memory.
 pub fn gflops(side: usize) -> Result<f64> {
-    let gpu = Gpu::first()?;
+    let gpu = Gpu::first(MatrixKernels::Mma)?;
     let most = side.next_multiple_of(64).min(SIDES[1]);
     let mut side = SIDES[0].min(most);
     loop {

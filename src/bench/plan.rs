@@ -6,10 +6,10 @@ use super::machine;
 use super::report::Report;
 use super::trial::Trial;
 use crate::config::ModelConfig;
+use crate::device::choice::Device;
 use crate::model::flops;
 use crate::model::memory::{Activations, fixed};
 use crate::model::setrank::{Keep, SetRank};
-use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
 
 /// What a step does.
@@ -46,8 +46,8 @@ pub struct Plan {
     pub steps: usize,
     /// Steps before, in which buffers grow and caches fill; at least 1.
     pub warmup: usize,
-    /// Where: never [`DeviceChoice::Auto`].
-    pub device: DeviceChoice,
+    /// Where.
+    pub device: Device,
 }
 
 impl Plan {
@@ -72,7 +72,7 @@ impl Plan {
         };
         let batch = self.documents() as f64 * (self.config.input_size() as f64 + 1.0);
         let values = (arrays * parameters) as f64 + batch;
-        if self.device == DeviceChoice::Cuda {
+        if self.device.is_gpu() {
             // All that is computed is on the GPU.
             return values * size_of::<f32>() as f64;
         }
@@ -139,7 +139,7 @@ mod tests {
             encoder: Encoder::Imsab,
             ..ModelConfig::default()
         };
-        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1, device: DeviceChoice::Cpu }
+        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1, device: Device::Cpu }
     }
 
     #[test]

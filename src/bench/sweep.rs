@@ -13,7 +13,6 @@ use crate::config::Encoder;
 #[cfg(feature = "cuda")]
 use crate::device::Gpu;
 #[cfg(feature = "cuda")]
-use crate::train::config::DeviceChoice;
 use crate::{Error, Result};
 
 /// Documents of a set along [`Sweep::Sizes`].
@@ -90,7 +89,7 @@ impl Sweep {
     /// As [`Plan::run`], with the place.
     pub fn check(self, base: &Plan) -> Result<()> {
         #[cfg(feature = "cuda")]
-        let gpu = (base.device == DeviceChoice::Cuda).then(Gpu::first).transpose()?;
+        let gpu = base.device.kernels().map(Gpu::first).transpose()?;
         for (at, plan) in self.plans_of_both(base) {
             let fits = |plan: &Plan| -> Result<()> {
                 let _model = plan.model()?;
@@ -233,7 +232,7 @@ impl Growth {
 mod tests {
     use super::*;
     use crate::config::ModelConfig;
-    use crate::train::config::DeviceChoice;
+    use crate::device::choice::Device;
 
     fn base() -> Plan {
         let config = ModelConfig {
@@ -252,7 +251,7 @@ mod tests {
             seed: 1,
             steps: 1,
             warmup: 1,
-            device: DeviceChoice::Cpu,
+            device: Device::Cpu,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::data::batch::Batch;
 use crate::model::setrank::{Inputs, Keep, SetRank, TrainingStep, Workspace};
 use crate::ops::loss::Loss;
 use crate::rng::{Rng, Stream};
-use crate::train::config::{DeviceChoice, Preset};
+use crate::train::config::Preset;
 use crate::train::learner::{Objective, in_pool};
 use crate::train::state::Weights;
 use crate::train::{CpuLearner, TrainConfig};
@@ -32,7 +32,7 @@ impl<'a> Trial<'a> {
     /// As [`Plan::run`].
     pub fn new(plan: &'a Plan) -> Result<Self> {
         let model = plan.model()?;
-        if plan.device == DeviceChoice::Cuda {
+        if plan.device.is_gpu() {
             return Self::on_gpu(plan, model);
         }
         let parameters = model.layout().init(plan.seed);
@@ -176,6 +176,7 @@ pub(super) fn not_finite(step: u64) -> Error {
 mod tests {
     use super::*;
     use crate::config::ModelConfig;
+    use crate::device::choice::Device;
 
     #[test]
     fn a_batch_is_its_seeds_alone() {
@@ -187,7 +188,7 @@ mod tests {
             seed: 1,
             steps: 1,
             warmup: 1,
-            device: DeviceChoice::Cpu,
+            device: Device::Cpu,
         };
         let longer = Plan { sizes: vec![3, 200], ..plan.clone() };
         let other = Plan { seed: 2, ..plan.clone() };

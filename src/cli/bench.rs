@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, largest, machine, peak};
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
+use setrank::device::choice::Device;
 use setrank::files::write_atomically;
-use setrank::train::config::DeviceChoice;
 
 use super::compute::{self, ComputeArgs};
 
@@ -128,8 +128,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     args.compute.set_up()?;
-    let plan = Plan { device: compute::choose(args.compute.device(), &plan.config)?, ..plan };
-    let on_gpu = plan.device == DeviceChoice::Cuda;
+    let plan = Plan { device: compute::choose(args.compute.asked(), &plan.config)?, ..plan };
+    let on_gpu = plan.device.is_gpu();
     let side = args.peak_side as usize;
     if !on_gpu {
         peak::check_memory(side)?;
@@ -271,6 +271,6 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         seed: args.seed,
         steps: args.steps as usize,
         warmup: args.warmup as usize,
-        device: DeviceChoice::Cpu,
+        device: Device::Cpu,
     })
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
 use setrank::config::ModelConfig;
-use setrank::device::choice::{self, MatrixKernels};
+use setrank::device::choice::{self, Asked, Device, MatrixKernels};
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
@@ -27,14 +27,6 @@ pub struct ComputeArgs {
     #[arg(long)]
     pub device: Option<DeviceChoice>,
 
-    #[command(flatten)]
-    pub kernels: KernelArgs,
-}
-
-/// Kernels, for every command that a GPU computes.
-#[derive(clap::Args, Clone, Copy, Debug, Default)]
-#[command(next_help_heading = "Computing")]
-pub struct KernelArgs {
     /// Matrix instructions of a GPU's kernels; wgmma runs on compute capability 9.0, and no card has shown yet that it is
     /// faster [default: mma]
     #[arg(long)]
@@ -44,21 +36,18 @@ pub struct KernelArgs {
 impl ComputeArgs {
     /// Sets the machine up, or says why it cannot.
     pub fn set_up(self) -> anyhow::Result<()> {
-        set_up(usize::from(self.threads.unwrap_or(0)), self.device(), self.kernels)
+        set_up(usize::from(self.threads.unwrap_or(0)), self.asked())
     }
 
-    /// The device asked for.
-    pub fn device(self) -> DeviceChoice {
-        self.device.unwrap_or(DeviceChoice::Cpu)
+    /// What is asked to compute.
+    pub fn asked(self) -> Asked {
+        Asked { device: self.device.unwrap_or(DeviceChoice::Cpu), kernels: self.kernels.unwrap_or_default() }
     }
 }
 
-/// Starts `threads` threads (0 = one a core) and checks that `device` and its `kernels` are there.
-pub fn set_up(threads: usize, device: DeviceChoice, kernels: KernelArgs) -> anyhow::Result<()> {
-    if device == DeviceChoice::Cuda {
-        choice::gpu().context("--device cuda")?;
-    }
-    choice::ask_kernels(kernels.kernels.unwrap_or_default(), device).context("--kernels wgmma")?;
+/// Starts `threads` threads (0 = one a core) and checks that what is `asked` to compute is there.
+pub fn set_up(threads: usize, asked: Asked) -> anyhow::Result<()> {
+    choice::check(asked).with_context(|| flags(asked))?;
     if threads > MAX_THREADS {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         bail!("--threads {threads}: at most {MAX_THREADS}; this machine has {cores} core(s)");
@@ -67,18 +56,24 @@ pub fn set_up(threads: usize, device: DeviceChoice, kernels: KernelArgs) -> anyh
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().context("cannot start the threads")
 }
 
-/// The device that computes the model of `config`, never `auto`; tells which one `auto` is.
-pub fn choose(asked: DeviceChoice, config: &ModelConfig) -> anyhow::Result<DeviceChoice> {
-    let chosen = choice::choose(asked, config).context("--device cuda")?;
-    if asked == DeviceChoice::Auto {
-        tell!("device: {} ({})", name(chosen.device), chosen.reason);
+/// What computes the model of `config`; tells what `auto` is.
+pub fn choose(asked: Asked, config: &ModelConfig) -> anyhow::Result<Device> {
+    let chosen = choice::choose(asked, config).with_context(|| flags(asked))?;
+    if asked.device == DeviceChoice::Auto {
+        let name = if chosen.device.is_gpu() { "GPU" } else { "CPU" };
+        tell!("device: {name} ({})", chosen.reason);
     }
     Ok(chosen.device)
 }
 
-fn name(device: DeviceChoice) -> &'static str {
-    match device {
-        DeviceChoice::Cuda => "GPU",
-        DeviceChoice::Cpu | DeviceChoice::Auto => "CPU",
+/// The flags that ask for it.
+fn flags(asked: Asked) -> String {
+    let mut flags = Vec::new();
+    if asked.device == DeviceChoice::Cuda {
+        flags.push("--device cuda");
     }
+    if asked.kernels == MatrixKernels::Wgmma {
+        flags.push("--kernels wgmma");
+    }
+    flags.join(" ")
 }

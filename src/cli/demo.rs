@@ -88,7 +88,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         patience: 0,
         seed: args.seed,
         threads: usize::from(args.compute.threads.unwrap_or(0)),
-        device: args.compute.device(),
+        device: args.compute.asked().device,
+        kernels: args.compute.asked().kernels,
         ..TrainConfig::preset(Preset::Default)
     };
     tell!("Training an IMSAB model: C 64, 2 heads, 2 blocks, 8 inducing points.");

@@ -8,7 +8,6 @@ use setrank::bench::machine;
 use setrank::device::probe::{self, GpuInfo};
 use setrank::device::{Bytes, Unavailable, choice};
 use setrank::ops::simd::Level;
-use setrank::train::config::DeviceChoice;
 
 /// Lists the devices and which one `--device auto` takes; with `check` runs the kernels on each GPU.
 pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
@@ -17,6 +16,7 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
         bail!("nothing to check: {reason}");
     }
     let chosen = choice::best_here();
+    let device = if chosen.device.is_gpu() { "cuda" } else { "cpu" };
     let mut out = std::io::stdout().lock();
     if !json {
         writeln!(out, "cpu: {}, {} core(s), {}", machine::cpu_name(), machine::cores(), best_level())?;
@@ -24,7 +24,6 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
             Ok(gpus) => gpus.iter().try_for_each(|gpu| writeln!(out, "{}", Line(gpu)))?,
             Err(reason) => writeln!(out, "cuda: none: {reason}")?,
         }
-        let device = if chosen.device == DeviceChoice::Cuda { "cuda" } else { "cpu" };
         writeln!(out, "auto: {device}: {}", chosen.reason)?;
     }
     // One GPU that fails is not to hide what the others do.
@@ -46,7 +45,7 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
             "cpu": { "name": machine::cpu_name(), "cores": machine::cores(), "simd": best_level() },
             "gpus": listed,
             "no_gpus": gpus.as_ref().err().map(Unavailable::to_string),
-            "auto": { "device": chosen.device, "reason": chosen.reason },
+            "auto": { "device": device, "reason": chosen.reason },
             "checks": checks.iter().map(Check::to_json).collect::<Vec<_>>(),
             "failures": failures,
         });

@@ -79,9 +79,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             (data, scores, kept)
         }
         None => {
-            let (models, device) = (&args.ranking.model, args.compute.device());
+            let (models, asked) = (&args.ranking.model, args.compute.asked());
             let scored =
-                scoring::score(models, &args.data, &args.text, &args.initial, Labels::Required, device)?;
+                scoring::score(models, &args.data, &args.text, &args.initial, Labels::Required, asked)?;
             (scored.data, scored.scores.into_iter().map(f64::from).collect(), scored.kept)
         }
     };

@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let conventions = args.conventions.conventions()?;
     args.compute.set_up()?;
-    let models = Models::load(&args.model, &args.initial, args.compute.device())?;
+    let models = Models::load(&args.model, &args.initial, args.compute.asked())?;
     let data = models.open(&args.data, &args.text, &args.initial, Labels::Required)?;
     let columns = data.columns();
     let names = args.names.as_deref().map(|path| FeatureNames::read(path, columns)).transpose()?;

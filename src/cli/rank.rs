@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let inputs = args.model.iter().chain(&args.data).chain(&args.initial.init);
         source::refuse_to_overwrite(inputs, output)?;
     }
-    let models = Models::load(&args.model, &args.initial, args.compute.device())?;
+    let models = Models::load(&args.model, &args.initial, args.compute.asked())?;
     let data = models.open(&args.data, &args.text, &args.initial, Labels::Optional)?;
     if args.output.is_none() && args.format == Format::Scores {
         let mut out = BufWriter::new(io::stdout().lock());

@@ -8,10 +8,10 @@ use setrank::data::Dataset;
 use setrank::data::batch::Batcher;
 use setrank::data::initial::{self, InitialFeature, InitialSources};
 use setrank::data::letor::Labels;
+use setrank::device::choice::{Asked, Device};
 use setrank::eval::ensemble::mean_of_standardised;
 use setrank::model::scorer;
 use setrank::train::Checkpoint;
-use setrank::train::config::DeviceChoice;
 
 use super::compute;
 use super::source::{self, TextArgs};
@@ -79,11 +79,11 @@ pub struct Scored {
 }
 
 /// The models that rank together, each with the device that computes it.
-pub struct Models(Vec<(Checkpoint, DeviceChoice)>);
+pub struct Models(Vec<(Checkpoint, Device)>);
 
 impl Models {
     /// Loads the models in `folders`, which have to read the same data.
-    pub fn load(folders: &[PathBuf], initial: &InitialArgs, device: DeviceChoice) -> anyhow::Result<Self> {
+    pub fn load(folders: &[PathBuf], initial: &InitialArgs, asked: Asked) -> anyhow::Result<Self> {
         let mut models =
             folders.iter().map(|folder| Checkpoint::load(folder)).collect::<Result<Vec<_>, _>>()?;
         for checkpoint in &mut models {
@@ -107,7 +107,7 @@ impl Models {
             initial.warn_of_others(folder, checkpoint.model.config().training.get("init_feature"));
         }
         let on_device = |checkpoint: Checkpoint| {
-            let device = compute::choose(device, checkpoint.model.config())?;
+            let device = compute::choose(asked, checkpoint.model.config())?;
             Ok((checkpoint, device))
         };
         models.into_iter().map(on_device).collect::<anyhow::Result<_>>().map(Models)
@@ -189,9 +189,9 @@ pub fn score(
     text: &TextArgs,
     initial: &InitialArgs,
     labels: Labels,
-    device: DeviceChoice,
+    asked: Asked,
 ) -> anyhow::Result<Scored> {
-    let models = Models::load(folders, initial, device)?;
+    let models = Models::load(folders, initial, asked)?;
     let data = models.open(data, text, initial, labels)?;
     let (scores, kept) = models.score_with_progress(&data)?;
     Ok(Scored { data, scores, kept })

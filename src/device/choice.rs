@@ -1,7 +1,5 @@
 //! Which device computes, and why.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use serde::{Deserialize, Serialize};
 
 use super::probe::GpuInfo;
@@ -30,29 +28,37 @@ impl MatrixKernels {
     }
 }
 
-/// Whether this program's GPUs use kernels by `wgmma`.
-static WGMMA: AtomicBool = AtomicBool::new(false);
-
-/// The kernels that GPUs use which are taken into use from now on.
-pub fn kernels() -> MatrixKernels {
-    if WGMMA.load(Ordering::Relaxed) { MatrixKernels::Wgmma } else { MatrixKernels::Mma }
+/// What is asked to compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Where.
+    pub device: DeviceChoice,
+    /// By which kernels, on a GPU.
+    pub kernels: MatrixKernels,
 }
 
-/// Has the GPUs that this program takes into use from now on use these kernels, where `device` computes.
-///
-/// # Errors
-///
-/// Why there are none of `wgmma`, where they are asked for.
-pub fn ask_kernels(kernels: MatrixKernels, device: DeviceChoice) -> Result<(), DeviceError> {
-    let wgmma = kernels == MatrixKernels::Wgmma;
-    if wgmma {
-        if device == DeviceChoice::Cpu {
-            return Err(Unavailable::WgmmaOnCpu.into());
-        }
-        check_wgmma(&probe::first_usable()?)?;
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// A GPU, by these kernels.
+    Gpu(MatrixKernels),
+}
+
+impl Device {
+    /// Whether it is a GPU.
+    pub fn is_gpu(self) -> bool {
+        self.kernels().is_some()
     }
-    WGMMA.store(wgmma, Ordering::Relaxed);
-    Ok(())
+
+    /// The kernels of a GPU.
+    pub fn kernels(self) -> Option<MatrixKernels> {
+        match self {
+            Device::Cpu => None,
+            Device::Gpu(kernels) => Some(kernels),
+        }
+    }
 }
 
 /// Refuses a device, or a build, that has no kernels by `wgmma`.
@@ -72,8 +78,8 @@ fn built_wgmma() -> Result<(), Unavailable> {
 /// A device, and why it was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Never [`DeviceChoice::Auto`].
-    pub device: DeviceChoice,
+    /// What computes.
+    pub device: Device,
     /// Why.
     pub reason: String,
 }
@@ -82,41 +88,51 @@ pub struct Chosen {
 ///
 /// # Errors
 ///
-/// Why no GPU computes the model, where one was asked for.
-pub fn choose(asked: DeviceChoice, config: &ModelConfig) -> Result<Chosen, DeviceError> {
-    match asked {
-        DeviceChoice::Cpu => Ok(Chosen { device: DeviceChoice::Cpu, reason: "as asked for".into() }),
-        DeviceChoice::Cuda => gpu_for(config).map(|name| Chosen { device: DeviceChoice::Cuda, reason: name }),
-        DeviceChoice::Auto => Ok(best(gpu_for(config))),
+/// Why no GPU computes the model, where one was asked for, or has no kernels by `wgmma`, where they were.
+pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError> {
+    check(asked)?;
+    match asked.device {
+        DeviceChoice::Cpu => Ok(Chosen { device: Device::Cpu, reason: "as asked for".into() }),
+        DeviceChoice::Cuda => {
+            gpu_for(config).map(|name| Chosen { device: Device::Gpu(asked.kernels), reason: name })
+        }
+        DeviceChoice::Auto => Ok(best(gpu_for(config), asked.kernels)),
+    }
+}
+
+/// Refuses what no model can be computed by.
+///
+/// # Errors
+///
+/// Why there is no GPU, where one was asked for, or none with kernels by `wgmma`, where they were.
+pub fn check(asked: Asked) -> Result<(), DeviceError> {
+    if asked.device == DeviceChoice::Cuda {
+        probe::first_usable()?;
+    }
+    match (asked.kernels, asked.device) {
+        (MatrixKernels::Mma, _) => Ok(()),
+        (MatrixKernels::Wgmma, DeviceChoice::Cpu) => Err(Unavailable::WgmmaOnCpu.into()),
+        (MatrixKernels::Wgmma, _) => Ok(check_wgmma(&probe::first_usable()?)?),
     }
 }
 
 /// What `auto` takes where the model is one that kernels compute.
 pub fn best_here() -> Chosen {
-    best(gpu())
+    best(probe::first_usable().map(|gpu| gpu.name).map_err(DeviceError::from), MatrixKernels::default())
 }
 
-fn best(gpu: Result<String, DeviceError>) -> Chosen {
+fn best(gpu: Result<String, DeviceError>, kernels: MatrixKernels) -> Chosen {
     match gpu {
-        Ok(name) => Chosen { device: DeviceChoice::Cuda, reason: name },
-        Err(reason) => Chosen { device: DeviceChoice::Cpu, reason: reason.to_string() },
+        Ok(name) => Chosen { device: Device::Gpu(kernels), reason: name },
+        Err(reason) => Chosen { device: Device::Cpu, reason: reason.to_string() },
     }
 }
 
 /// The name of a GPU that computes the model of `config`.
 fn gpu_for(config: &ModelConfig) -> Result<String, DeviceError> {
-    let name = gpu()?;
+    let gpu = probe::first_usable()?;
     computes(config)?;
-    Ok(name)
-}
-
-/// The name of the GPU that computes, if there is one.
-///
-/// # Errors
-///
-/// Why there is none.
-pub fn gpu() -> Result<String, DeviceError> {
-    Ok(probe::first_usable()?.name)
+    Ok(gpu.name)
 }
 
 #[cfg(feature = "cuda")]

@@ -58,23 +58,20 @@ struct Launched {
 pub struct Event(CudaEvent);
 
 impl Gpu {
-    /// Takes the first GPU that can be used into use, or says why there is none.
-    pub fn first() -> Result<Self, DeviceError> {
-        Self::new(probe::first_usable()?.ordinal)
-    }
-
-    /// Takes GPU number `ordinal` into use, or says why it cannot be used; with the kernels of [`choice::kernels`].
-    pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
-        Gpu::with_families(ordinal, FAMILIES)?.with_wgmma(choice::kernels() == MatrixKernels::Wgmma)
-    }
-
-    /// The same, with plans that take kernels by `wgmma` where there are some, or not; or why it has none.
-    pub fn with_wgmma(mut self, wgmma: bool) -> Result<Self, DeviceError> {
-        if wgmma {
-            choice::check_wgmma(&self.info)?;
+    /// Takes the first GPU that can be used into use, with plans that take these kernels where there are some, or says why
+    /// there is none.
+    pub fn first(kernels: MatrixKernels) -> Result<Self, DeviceError> {
+        let mut gpu = Self::new(probe::first_usable()?.ordinal)?;
+        gpu.limits.wgmma = kernels == MatrixKernels::Wgmma;
+        if gpu.limits.wgmma {
+            choice::check_wgmma(&gpu.info)?;
         }
-        self.limits.wgmma = wgmma;
-        Ok(self)
+        Ok(gpu)
+    }
+
+    /// Takes GPU number `ordinal` into use, or says why it cannot be used.
+    pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
+        Gpu::with_families(ordinal, FAMILIES)
     }
 
     /// As [`Gpu::new`], for launches of these families' kernels instead of this library's.

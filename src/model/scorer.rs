@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::setrank::{Inputs, Keep, SetRank, Workspace};
 use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
-use crate::train::config::DeviceChoice;
+use crate::device::choice::{Device, MatrixKernels};
 use crate::{Error, Result};
 
 /// Documents of one batch, about: enough to fill the machine, few enough to stay small in memory.
@@ -61,24 +61,28 @@ impl Scorer for CpuScorer<'_> {
 ///
 /// What keeps a GPU from being used, or from computing this model.
 pub fn on<'a>(
-    device: DeviceChoice,
+    device: Device,
     model: &'a SetRank,
     parameters: &'a [f32],
 ) -> Result<Box<dyn Scorer + 'a>, DeviceError> {
     match device {
-        DeviceChoice::Cuda => on_gpu(model, parameters),
-        DeviceChoice::Cpu | DeviceChoice::Auto => Ok(Box::new(CpuScorer::new(model, parameters))),
+        Device::Gpu(kernels) => on_gpu(kernels, model, parameters),
+        Device::Cpu => Ok(Box::new(CpuScorer::new(model, parameters))),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu(model: &SetRank, parameters: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
-    let gpu = crate::device::Gpu::first()?;
+fn on_gpu(
+    kernels: MatrixKernels,
+    model: &SetRank,
+    parameters: &[f32],
+) -> Result<Box<dyn Scorer>, DeviceError> {
+    let gpu = crate::device::Gpu::first(kernels)?;
     Ok(Box::new(super::gpu::GpuScorer::new(gpu, model.config(), parameters)?))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: &SetRank, _: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
+fn on_gpu(_: MatrixKernels, _: &SetRank, _: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
     Err(crate::device::Unavailable::NotBuilt.into())
 }
 

@@ -14,6 +14,7 @@ use crate::data::augment::Augment;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
 use crate::data::normalize::{Fill, Kind, Settings, WithinSet};
+use crate::device::choice::{Asked, MatrixKernels};
 use crate::eval::{Gain, Metric};
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
@@ -242,9 +243,16 @@ pub struct TrainConfig {
     pub threads: usize,
     /// Where to compute.
     pub device: DeviceChoice,
+    /// Matrix instructions of a GPU's kernels.
+    pub kernels: MatrixKernels,
 }
 
 impl TrainConfig {
+    /// What is asked to compute.
+    pub fn asked(&self) -> Asked {
+        Asked { device: self.device, kernels: self.kernels }
+    }
+
     /// The values of a preset.
     pub fn preset(preset: Preset) -> Self {
         // What all presets share.
@@ -308,6 +316,7 @@ impl TrainConfig {
             from: None,
             threads: 0,
             device: DeviceChoice::Auto,
+            kernels: MatrixKernels::Mma,
         };
         match preset {
             // Chosen by measurement on validation folds: docs/quality.md.

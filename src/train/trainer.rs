@@ -126,7 +126,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let State { weights, progress } = state;
         let weights = with_average(config, weights)?;
-        let device = choice::choose(config.device, model.config())?.device;
+        let device = choice::choose(config.asked(), model.config())?.device;
         let learner = learner::on(device, model, weights, objective(config))?;
         Self::with_learner(config, learner, train, valid, progress)
     }

@@ -13,7 +13,6 @@ use setrank::train::crossval::{Fold, FoldScores, Summary, protocol};
 
 use self::parts::Parts;
 use self::runs::{Plan, Run};
-use super::compute::KernelArgs;
 use super::metric_args::distinct;
 use super::train::flags::Flags;
 use super::{compute, train};
@@ -93,9 +92,6 @@ pub struct Args {
 
     #[command(flatten)]
     flags: Flags,
-
-    #[command(flatten)]
-    kernels: KernelArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -107,7 +103,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let config = TrainConfig::from_layers(&layers)?;
     let folds = chosen_folds(args.parts.len(), &args.folds)?;
-    compute::set_up(config.threads, config.device, args.kernels)?;
+    compute::set_up(config.threads, config.asked())?;
     let metrics = distinct(args.metrics);
     let conventions =
         Conventions { empty_queries: args.empty_queries, gain: config.gain, ..Conventions::default() };

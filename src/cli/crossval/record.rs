@@ -16,7 +16,7 @@ const SETTINGS: &str = "crossval.toml";
 pub const RESULT: &str = "result.json";
 
 /// Keys that change nothing in a run.
-const FREE: [&str; 2] = ["threads", "device"];
+const FREE: [&str; 3] = ["threads", "device", "kernels"];
 
 /// What a run was and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -158,7 +158,7 @@ impl Shared<'_> {
         let score = |data: &Dataset| -> anyhow::Result<Scored> {
             let batcher = Batcher::new(data, checkpoint.model.config())?;
             let Checkpoint { model, parameters } = &checkpoint;
-            let device = choice::choose(config.device, model.config())?.device;
+            let device = choice::choose(config.asked(), model.config())?.device;
             let scores = scorer::score(&mut *scorer::on(device, model, parameters)?, &batcher, |_| {})?;
             Ok(Scored { scores, kept: batcher.kept().map(<[bool]>::to_vec) })
         };

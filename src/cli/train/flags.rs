@@ -9,6 +9,7 @@ use setrank::data::Absent;
 use setrank::data::initial::InitialFeature;
 use setrank::data::letor::IndexBase;
 use setrank::data::normalize::{Fill, Kind, WithinSet};
+use setrank::device::choice::MatrixKernels;
 use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
 use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select, Size};
@@ -263,6 +264,11 @@ pub struct Flags {
     #[arg(long, help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceChoice>,
+    /// Matrix instructions of a GPU's kernels; wgmma runs on compute capability 9.0, and no card has shown yet that it is
+    /// faster [default: mma]
+    #[arg(long, help_heading = "Course")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<MatrixKernels>,
 }
 
 #[cfg(test)]

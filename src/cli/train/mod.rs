@@ -22,7 +22,6 @@ use setrank::train::{TrainConfig, Trainer};
 
 use self::flags::Flags;
 use self::observer::Reporter;
-use super::compute::KernelArgs;
 use super::source::{self, TextArgs};
 use super::{compute, interrupt};
 
@@ -33,8 +32,8 @@ mod observer;
 const TRAIN_CONFIG: &str = "train.toml";
 
 /// Keys that may change when a run is resumed: none of them alters a step.
-const FREE_ON_RESUME: [&str; 8] =
-    ["train", "valid", "max_seconds", "patience", "threads", "device", "init", "valid_init"];
+const FREE_ON_RESUME: [&str; 9] =
+    ["train", "valid", "max_seconds", "patience", "threads", "device", "kernels", "init", "valid_init"];
 
 /// Keys that alter the steps only where the schedule looks ahead.
 const LENGTH: [&str; 2] = ["epochs", "max_steps"];
@@ -65,9 +64,6 @@ pub struct Args {
 
     #[command(flatten)]
     flags: Flags,
-
-    #[command(flatten)]
-    kernels: KernelArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -75,7 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if config.train.is_empty() {
         bail!("no training data: give --train FILE");
     }
-    compute::set_up(config.threads, config.device, args.kernels)?;
+    compute::set_up(config.threads, config.asked())?;
     if args.output.exists() && !args.output.is_dir() {
         bail!("{} is a file: -o takes the folder of a model", args.output.display());
     }
@@ -380,7 +376,7 @@ pub fn train(
     }
     let toml = toml::to_string(config)?;
     write_atomically(&folder.join(TRAIN_CONFIG), |w| w.write_all(toml.as_bytes()))?;
-    compute::choose(config.device, &of_model)?;
+    compute::choose(config.asked(), &of_model)?;
     if let Some(feeding) = trainer.feeding() {
         tell!("{feeding}");
     }

@@ -12,12 +12,12 @@ pub use feeding::Feeding;
 #[cfg(feature = "cuda")]
 pub use gpu::GpuLearner;
 
-use super::config::DeviceChoice;
 use super::optimizer::AdamConfig;
 use super::state::Weights;
 use crate::Result;
 use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
+use crate::device::choice::{Device, MatrixKernels};
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Loss;
 
@@ -98,24 +98,29 @@ pub trait Learner {
 ///
 /// What keeps a GPU from being used, or from computing this model.
 pub fn on(
-    device: DeviceChoice,
+    device: Device,
     model: SetRank,
     weights: Weights,
     objective: Objective,
 ) -> Result<Box<dyn Learner>, DeviceError> {
     match device {
-        DeviceChoice::Cuda => on_gpu(model, weights, objective),
-        DeviceChoice::Cpu | DeviceChoice::Auto => Ok(Box::new(CpuLearner::new(model, weights, objective))),
+        Device::Gpu(kernels) => on_gpu(kernels, model, weights, objective),
+        Device::Cpu => Ok(Box::new(CpuLearner::new(model, weights, objective))),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu(model: SetRank, weights: Weights, objective: Objective) -> Result<Box<dyn Learner>, DeviceError> {
-    let gpu = crate::device::Gpu::first()?;
+fn on_gpu(
+    kernels: MatrixKernels,
+    model: SetRank,
+    weights: Weights,
+    objective: Objective,
+) -> Result<Box<dyn Learner>, DeviceError> {
+    let gpu = crate::device::Gpu::first(kernels)?;
     Ok(Box::new(GpuLearner::new(gpu, model, weights, objective)?))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: SetRank, _: Weights, _: Objective) -> Result<Box<dyn Learner>, DeviceError> {
+fn on_gpu(_: MatrixKernels, _: SetRank, _: Weights, _: Objective) -> Result<Box<dyn Learner>, DeviceError> {
     Err(crate::device::Unavailable::NotBuilt.into())
 }
