@@ -9,7 +9,14 @@ use crate::outcome::Outcome;
 
 /// Runs a family for a set of `size` documents.
 pub fn run(family: &FamilyCheck, size: usize) -> anyhow::Result<Outcome> {
-    let checked = (family.run_at)(&Gpu::new(0)?, size)?;
+    let gpu = Gpu::new(0)?;
+    let checked = (family.run_at)(&gpu, size)?;
+    if checked.is_empty() {
+        let (name, (major, minor)) = (&gpu.info().name, gpu.info().capability);
+        return Ok(Outcome::Skipped(format!(
+            "{name} has compute capability {major}.{minor}; this family has no kernel for it, or was not built"
+        )));
+    }
     let mismatches = checked.iter().filter_map(mismatch).collect();
     // The result that is nearest to what is allowed.
     let largest = checked.iter().map(|checked| checked.deviation).reduce(|a, b| a.worse(b));

@@ -124,6 +124,7 @@ fn what_is_wrong_is_said_in_words() {
         ("cc=7.5", "copy", "error", "compute capability 7.5"),
         ("driver=12080", "copy", "error", "install driver 580"),
         ("cc=8.0", "ptx/bulk", "skipped", "these instructions are 9.0's"),
+        ("cc=8.0", "attention_sm90/40", "skipped", "this family has no kernel for it"),
         ("memory=256K", "step/msab", "error", "of GPU memory"),
     ] {
         let (found, message, code) = said(device, check);
