@@ -1,5 +1,6 @@
 // Attention over sets: the kernels of the templates, which stand, described, in the headers.
 #include "attention_backward.cuh"
+#include "attention_backward_points.cuh"
 #include "attention_backward_resident.cuh"
 #include "attention_forward.cuh"
 
@@ -52,3 +53,17 @@ ATTENTION_BACKWARD(attention_backward_d32, 32, false)
 ATTENTION_BACKWARD(attention_backward_d32_dropout, 32, true)
 ATTENTION_BACKWARD(attention_backward_d64, 64, false)
 ATTENTION_BACKWARD(attention_backward_d64_dropout, 64, true)
+
+#define ATTENTION_BACKWARD_POINTS(NAME, ROLE, D, DROPOUT)                                                             \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_POINTS_WARPS * 32, ATTENTION_POINTS_BLOCKS)                 \
+        NAME(const __grid_constant__ AttentionBackward p) {                                                           \
+        attention::backward_##ROLE<D, DROPOUT>(p);                                                                    \
+    }
+ATTENTION_BACKWARD_POINTS(attention_backward_induce_d32, induce, 32, false)
+ATTENTION_BACKWARD_POINTS(attention_backward_induce_d32_dropout, induce, 32, true)
+ATTENTION_BACKWARD_POINTS(attention_backward_induce_d64, induce, 64, false)
+ATTENTION_BACKWARD_POINTS(attention_backward_induce_d64_dropout, induce, 64, true)
+ATTENTION_BACKWARD_POINTS(attention_backward_attend_d32, attend, 32, false)
+ATTENTION_BACKWARD_POINTS(attention_backward_attend_d32_dropout, attend, 32, true)
+ATTENTION_BACKWARD_POINTS(attention_backward_attend_d64, attend, 64, false)
+ATTENTION_BACKWARD_POINTS(attention_backward_attend_d64_dropout, attend, 64, true)

@@ -44,6 +44,16 @@ enum {
     /** The same for heads of 64. */
     ATTENTION_BACKWARD_WIDE_QUERY_TILES = 3,
     ATTENTION_BACKWARD_WIDE_KEY_TILES = 1,
+    /** The most points whose gradients a warp sums in registers, beside a set's documents. */
+    ATTENTION_POINTS_ROWS = 32,
+    /** Warps of a block of the backward of so few points: a set is a group's of 1, 2 or all of them. */
+    ATTENTION_POINTS_WARPS = 4,
+    /** Tiles of 16 documents for which a group has a warp. */
+    ATTENTION_POINTS_WARP_TILES = 12,
+    /** Tiles of 16 documents that such a warp has in shared memory: one at work, the others on their way. */
+    ATTENTION_POINTS_STAGES = 3,
+    /** Its blocks that a multiprocessor has registers for at once. */
+    ATTENTION_POINTS_BLOCKS = 2,
 };
 
 /** Work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
@@ -120,14 +130,14 @@ typedef struct AttentionForward {
     AttentionDropout dropout;
 } AttentionForward;
 
-/** Arguments of `attention_backward_d{D}`, `attention_d_queries_d{D}` and `attention_d_keys_d{D}`, with and without
- *  `_dropout`. */
+/** Arguments of `attention_backward_d{D}`, `attention_backward_{induce,attend}_d{D}`, `attention_d_queries_d{D}` and
+ *  `attention_d_keys_d{D}`, with and without `_dropout`. */
 typedef struct AttentionBackward {
     /** [H, query_rows, D] bf16. */
     const uint16_t *q;
     /** [2, H, key_rows, D] bf16: keys, values. */
     const uint16_t *kv;
-    /** [Nq, H·D] bf16: forward's results; not for d_keys. */
+    /** [Nq, H·D] bf16: forward's results; not for d_keys and attend. */
     const uint16_t *output;
     /** [Nq, H·D] bf16: their gradient. */
     const uint16_t *d_output;

@@ -3,8 +3,8 @@
 #include "attention_tile.cuh"
 
 // Attention, backward, of what forward computes (attention_forward.cuh), for sets that do not stay on the chip
-// (attention_backward_resident.cuh has the others): the weights p are computed again from the log-sum-exps L, tile by tile.
-// d_o is the gradient of o; i runs over queries, j over keys of one set.
+// (attention_backward_resident.cuh has those, attention_backward_points.cuh few points): the weights p are computed again
+// from the log-sum-exps L, tile by tile. d_o is the gradient of o; i runs over queries, j over keys of one set.
 //
 //   p[i, j] = exp(q[i]·k[j] / √D − L[i]),   δ[i] = Σ_d o[i]·d_o[i]
 //   s[i, j] = p[i, j] (m[i, j] d_o[i]·v[j] − δ[i])

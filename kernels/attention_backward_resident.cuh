@@ -1,6 +1,6 @@
 #pragma once
 
-#include "attention_tile.cuh"
+#include "attention_rows.cuh"
 
 // Attention, backward, of sets that stay on the chip: a group of warps loads a (set, head) once and computes its three
 // gradients in one go. Formulas and letters are those of attention_backward.cuh.
@@ -37,9 +37,6 @@ template <int QUERIES, int KEYS, int PARKED> struct Share {
     static constexpr int QUERY_TILES = QUERIES, KEY_TILES = KEYS, PARKED_FOURS = PARKED;
 };
 
-// Of 16 × 16 values of s: four 8×8 matrices whose rows are keys. What a warp's lanes put by at a time is as long.
-constexpr int EXCHANGE_BYTES = ATTENTION_EXCHANGE_BYTES;
-
 template <int N> struct Number {
     static constexpr int VALUE = N;
 };
@@ -53,15 +50,8 @@ template <int MOST, class F> __device__ __forceinline__ void with_number(int cou
     }
 }
 
-__device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
-
 // Of `tiles` tiles, those from `first` on, at most `most`.
 __device__ __forceinline__ int tiles_from(int first, int tiles, int most) { return max(0, min(tiles - first, most)); }
-
-// Bytes of 16 queries of a group in shared memory, which are q, d_o, log2 of the sums, and δ, and of 16 keys: k and v.
-template <int D> struct Layout {
-    static constexpr int TILE = Tile<D>::bytes(16), QUERIES = 2 * TILE + ATTENTION_SUMS_BYTES, KEYS = 2 * TILE;
-};
 
 // What a warp has to know between its loops. It waits in shared memory: sums and operands take all registers.
 struct Notes {
@@ -154,57 +144,17 @@ template <int D, bool DROPOUT, class SHARE> struct Resident {
         return notes.key_tile<D>(notes.key_tiles()) + warp * (QUERY_TILES * KEY_TILES * EXCHANGE_BYTES);
     }
 
-    // The group's threads copy rows, in the background, to tiles that are `STRIDE` bytes apart; behind the last, zeros.
-    template <int STRIDE>
-    static __device__ __forceinline__ void load_rows(ptx::Shared to, const uint16_t *from, int rows, size_t stride,
-                                                     int thread, int threads) {
-        for (int number = thread; number < divide_up(rows, 16) * 16 * Tile<D>::PIECES; number += threads) {
-            const int row = number / Tile<D>::PIECES, piece = number % Tile<D>::PIECES;
-            const ptx::Shared tile = to + (row >> 4) * STRIDE;
-            Tile<D>::load_piece(Tile<D>{tile}.at(row & 15, piece), from, row, piece, rows, stride);
-        }
-    }
-
     // Loads the set and computes δ.
     __device__ __forceinline__ void load(const AttentionTile &set, const Notes &notes) const {
-        constexpr int QUERIES = Layout<D>::QUERIES, KEYS = Layout<D>::KEYS, PIECES = Tile<D>::PIECES;
-        const size_t head = blockIdx.y, heads = p.heads, stride = heads * D;
-        const size_t first_output = (set.output_begin * heads + head) * D;
-        const uint16_t *first_query = p.q + (head * p.query_rows + set.query_begin) * D;
-        const uint16_t *first_key = p.kv + (head * p.key_rows + set.key_begin) * D;
+        const uint16_t *first_key = p.kv + (static_cast<size_t>(blockIdx.y) * p.key_rows + set.key_begin) * D;
+        const uint16_t *first_value = first_key + static_cast<size_t>(p.heads) * p.key_rows * D;
         const int threads = notes.warps * 32, thread = notes.warp * 32 + static_cast<int>(threadIdx.x % 32);
-        const ptx::Shared queries = notes.queries, keys = notes.key_tile<D>(0);
-        const uint16_t *output = p.output + first_output;
-        const uint16_t *d_output = p.d_output + first_output;
-        load_rows<QUERIES>(queries, first_query, set.query_rows, D, thread, threads);
-        load_rows<QUERIES>(queries + TILE, d_output, set.query_rows, stride, thread, threads);
-        load_rows<KEYS>(keys, first_key, set.key_rows, D, thread, threads);
-        load_rows<KEYS>(keys + TILE, first_key + heads * p.key_rows * D, set.key_rows, D, thread, threads);
+        const ptx::Shared keys = notes.key_tile<D>(0);
+        load_queries<D>(p, set, notes.queries, thread, threads);
+        load_rows<D, Layout<D>::KEYS>(keys, first_key, set.key_rows, D, thread, threads);
+        load_rows<D, Layout<D>::KEYS>(keys + TILE, first_value, set.key_rows, D, thread, threads);
         ptx::cp_async_commit();
-
-        // Rows behind the set weigh nothing.
-        const auto sum_of = [&](int row) { return queries + (row >> 4) * QUERIES + 2 * TILE + (row & 15) * 4; };
-        for (int row = thread; row < notes.query_tiles() * 16; row += threads) {
-            const size_t at = head * p.output_rows + set.output_begin + row;
-            const float sum = row < set.query_rows ? ptx::load_constant(p.log_sum_exp + at) * LOG2_E : INFINITE;
-            ptx::store_shared(sum_of(row), sum);
-        }
-        // The lanes of a warp go on together: tiles are whole warps' work.
-#pragma unroll 4
-        for (int number = thread; number < notes.query_tiles() * 16 * PIECES; number += threads) {
-            const int row = number / PIECES, piece = number % PIECES;
-            uint4 a = {0, 0, 0, 0}, b = {0, 0, 0, 0};
-            if (row < set.query_rows) {
-                const size_t at = row * stride + piece * 8;
-                a = ptx::load_constant(reinterpret_cast<const uint4 *>(output + at));
-                b = ptx::load_constant(reinterpret_cast<const uint4 *>(d_output + at));
-            }
-            float sum = add_pairs(add_pairs(0.0f, a.x, b.x), a.y, b.y);
-            sum = add_pairs(add_pairs(sum, a.z, b.z), a.w, b.w);
-#pragma unroll
-            for (int lanes = 1; lanes < PIECES; lanes *= 2) sum += ptx::shuffle_xor(sum, lanes);
-            if (piece == 0) ptx::store_shared(sum_of(row) + 64, sum);
-        }
+        load_query_sums<D>(p, set, notes.queries, thread, threads);
         ptx::cp_async_wait<0>();
         Notes::sync(notes.warps);
     }

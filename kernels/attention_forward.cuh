@@ -42,27 +42,6 @@ namespace attention {
 template <int D, bool DROPOUT>
 constexpr int FORWARD_TILES = D == 32 && !DROPOUT ? ATTENTION_FORWARD_TILES_D32 : ATTENTION_FORWARD_TILES_D64;
 
-// Of a block's warps, those that have a tile's work.
-struct Group {
-    // log2 of the warps, which of them this one is, and bytes of shared memory of each.
-    int log2_warps, member, warp_bytes;
-    // Whether there is work, and which.
-    bool busy;
-    AttentionTile tile;
-
-    // How much of `all`, in order, the warps before this one and number `of` behind it have.
-    __device__ __forceinline__ int share(int all, int of = 0) const { return all * (member + of) >> log2_warps; }
-};
-
-__device__ __forceinline__ Group load_group(const AttentionForward &p) {
-    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
-    static_assert(ATTENTION_FORWARD_WARPS == 4, "groups are of 1, 2 or 4 warps");
-    const int log2_warps = block.warps >> 1, warp = threadIdx.x >> 5, number = warp >> log2_warps;
-    Group group{log2_warps, warp & (block.warps - 1), block.group_bytes >> log2_warps, number < block.sets, {}};
-    if (group.busy) group.tile = load_tile(p.tiles + block.first_set + number);
-    return group;
-}
-
 // Query rows of a warp on their way over keys.
 template <int D, int TILES, bool DROPOUT> struct Pass {
     const AttentionForward &p;

@@ -34,6 +34,30 @@ __device__ __forceinline__ AttentionBlock load_block(const AttentionBlock *at) {
     return block;
 }
 
+// Of a block's warps, those that have a tile's work.
+struct Group {
+    // log2 of the warps, which of them this one is, and bytes of shared memory of each.
+    int log2_warps, member, warp_bytes;
+    // Whether there is work, where it stands in the table, and which it is.
+    bool busy;
+    const AttentionTile *at;
+    AttentionTile tile;
+
+    // How much of `all`, in order, the warps before this one and number `of` behind it have.
+    __device__ __forceinline__ int share(int all, int of = 0) const { return all * (member + of) >> log2_warps; }
+};
+
+// Of the blocks and tiles of forward, or of backward's points.
+template <class P> __device__ __forceinline__ Group load_group(const P &p) {
+    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
+    static_assert(ATTENTION_FORWARD_WARPS == 4 && ATTENTION_POINTS_WARPS == 4, "groups are of 1, 2 or 4 warps");
+    const int log2_warps = block.warps >> 1, warp = threadIdx.x >> 5, number = warp >> log2_warps;
+    Group group{log2_warps, warp & (block.warps - 1), block.group_bytes >> log2_warps, number < block.sets,
+                p.tiles + block.first_set + number, {}};
+    if (group.busy) group.tile = load_tile(group.at);
+    return group;
+}
+
 // Two stages of pairs of tiles of ROWS rows, which a block goes over in turn.
 template <int D, int ROWS> struct Pairs {
     ptx::Shared begin;
@@ -242,6 +266,11 @@ __device__ __forceinline__ uint32_t where_positive(uint32_t gradients, uint32_t 
     return gradients & ((low ? 0xFFFFu : 0) | (high ? 0xFFFF0000u : 0));
 }
 
+__device__ __forceinline__ uint4 where_positive(uint4 gradients, uint4 values) {
+    return make_uint4(where_positive(gradients.x, values.x), where_positive(gradients.y, values.y),
+                      where_positive(gradients.z, values.z), where_positive(gradients.w, values.w));
+}
+
 // Copies 16 rows, those of them before `rows`, from the rows from `first` on of a tile to rows `stride` values apart, the
 // tile's first at `to`. Where `relu` is not null, those are gradients of its values, which are `D` wide rows without gaps.
 template <int D>
@@ -255,11 +284,7 @@ __device__ __forceinline__ void copy_rows(Tile<D> from, int first, int rows, uin
             uint4 values = ptx::load_shared<uint4>(from.at(row, piece));
             if (relu != nullptr) {
                 const uint16_t *beside = relu + (row * D + piece * 8);
-                const uint4 of = ptx::load_constant(reinterpret_cast<const uint4 *>(beside));
-                values.x = where_positive(values.x, of.x);
-                values.y = where_positive(values.y, of.y);
-                values.z = where_positive(values.z, of.z);
-                values.w = where_positive(values.w, of.w);
+                values = where_positive(values, ptx::load_constant(reinterpret_cast<const uint4 *>(beside)));
             }
             ptx::store_global(reinterpret_cast<uint4 *>(to + row * stride + piece * 8), values);
         }

@@ -13,10 +13,10 @@ use setrank_emulator::kernels::Kernels;
 
 use crate::family::{self, Counted, Problem};
 
-const ACCEPT: &str = "SETRANK_ACCEPT_COUNTERS";
+pub const ACCEPT: &str = "SETRANK_ACCEPT_COUNTERS";
 
 const HEADER: &str = "\
-# What the emulator counts, on cards of compute capability 9.0. Bytes in thousands: requested (asked for by lanes) and unique
+# What the emulator counts, on cards of compute capability 9.0 unless a shape says otherwise. Bytes in thousands: requested (asked for by lanes) and unique
 # (distinct), read and written; 32-byte sectors a request; wavefronts of shared memory; conflicts (wavefronts over the
 # least possible); products of warps (m16n8k16) and the share of them that is not spent on padding; exponentials;
 # barriers a block.

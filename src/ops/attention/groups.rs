@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
-use crate::device::abi::{ATTENTION_GROUPS_WARPS, AttentionBlock, AttentionTile};
-
-/// Warps of a block.
-const WARPS: u32 = ATTENTION_GROUPS_WARPS;
+use crate::device::abi::{AttentionBlock, AttentionTile};
 
 /// Rows of a matrix instruction's tile, and columns of the next.
 pub(super) const TILE_ROWS: u32 = 16;
+
+/// Tiles that rows fill.
+pub(super) fn tiles(rows: i32) -> u32 {
+    rows.unsigned_abs().div_ceil(TILE_ROWS)
+}
 
 /// What a kernel takes for a head of a set that stays on the chip.
 ///
@@ -30,31 +32,28 @@ pub(super) struct Residence {
 
 /// The warps and the bytes of shared memory of a head of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Group {
-    warps: u32,
-    bytes: u32,
+pub(super) struct Group {
+    pub warps: u32,
+    pub bytes: u32,
 }
 
 impl Residence {
-    /// The fewest warps that do for the set on a card with `shared_bytes` for a block; `None` where it is streamed.
-    fn group(&self, set: &AttentionTile, shared_bytes: u32) -> Option<Group> {
-        let tiles = |rows: i32| rows.unsigned_abs().div_ceil(TILE_ROWS);
+    /// The fewest warps of a block of so many that do for the set on a card with `shared_bytes` for a block; `None` where
+    /// it is streamed.
+    pub fn group(&self, set: &AttentionTile, block_warps: u32, shared_bytes: u32) -> Option<Group> {
         let (queries, keys) = (tiles(set.query_rows), tiles(set.key_rows));
-        if queries == 0 || keys == 0 {
-            return None;
-        }
         let bytes = u64::from(queries) * u64::from(self.query_tile_bytes)
             + u64::from(keys) * u64::from(self.key_tile_bytes);
-        (0..=WARPS.ilog2()).map(|power| 1 << power).find_map(|warps: u32| {
+        (0..=block_warps.ilog2()).map(|power| 1 << power).find_map(|warps: u32| {
             let bytes = bytes + u64::from(warps * self.warp_bytes);
-            let groups = WARPS / warps;
+            let groups = block_warps / warps;
             (queries <= warps * self.query_tiles && bytes * u64::from(groups) <= u64::from(shared_bytes))
                 .then_some(Group { warps, bytes: bytes as u32 })
         })
     }
 }
 
-/// The resident sets of a batch, in blocks of like size, and those that are streamed.
+/// Sets that are a group's each, in blocks of like size, and those that are streamed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     /// What each block of a head does: long sets first, which take longest.
@@ -66,22 +65,23 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Of whole sets, where groups share `shared_bytes` of a block. Sets without queries or without keys are streamed:
-    /// there is nothing to share.
+    /// Of whole sets, in blocks of so many warps; `group` is `None` where a set is streamed. Of sets without keys there is
+    /// nothing to do.
     pub fn new(
         mut sets: Vec<AttentionTile>,
-        residence: impl Fn(&AttentionTile) -> Residence,
-        shared_bytes: u32,
+        block_warps: u32,
+        group: impl Fn(&AttentionTile) -> Option<Group>,
     ) -> Self {
+        sets.retain(|set| set.key_rows > 0);
         sets.sort_by_key(|set| Reverse(i64::from(set.query_rows) * i64::from(set.key_rows)));
         let mut all = Groups::default();
         for set in sets {
-            let Some(Group { warps, bytes }) = residence(&set).group(&set, shared_bytes) else {
+            let Some(Group { warps, bytes }) = group(&set) else {
                 all.streamed.push(set);
                 continue;
             };
             let fits = |block: &AttentionBlock| {
-                block.warps == warps as i32 && (block.sets + 1) * block.warps <= WARPS as i32
+                block.warps == warps as i32 && (block.sets + 1) * block.warps <= block_warps as i32
             };
             match all.blocks.last_mut().filter(|block| fits(block)) {
                 Some(block) => {
@@ -130,12 +130,12 @@ mod tests {
 
     fn groups(sizes: &[(i32, i32)], limits: &Limits) -> Groups {
         let sets = sizes.iter().zip(0..).map(|(&(queries, keys), number)| set(number, queries, keys));
-        Groups::new(sets.collect(), |_| RESIDENCE, limits.shared_per_block)
+        Groups::new(sets.collect(), 8, |set| RESIDENCE.group(set, 8, limits.shared_per_block))
     }
 
     /// Warps of a set of so many queries and keys; 0 where it is streamed.
     fn warps(queries: i32, keys: i32, limits: &Limits) -> u32 {
-        RESIDENCE.group(&set(0, queries, keys), limits.shared_per_block).map_or(0, |group| group.warps)
+        RESIDENCE.group(&set(0, queries, keys), 8, limits.shared_per_block).map_or(0, |group| group.warps)
     }
 
     #[test]
@@ -151,10 +151,7 @@ mod tests {
         assert_eq!([32, 33, 48].map(|rows| warps(rows, rows, small)), [2, 2, 2]);
         assert_eq!([16, 17].map(|rows| warps(rows, rows, small)), [1, 2]);
         assert_eq!([240, 241].map(|rows| warps(rows, rows, small)), [8, 0]);
-        assert_eq!(
-            [(20, 400), (400, 20), (20, 1200), (0, 5), (5, 0)].map(|(q, k)| warps(q, k, large)),
-            [4, 0, 8, 0, 0]
-        );
+        assert_eq!([(20, 400), (400, 20), (20, 1200), (0, 5)].map(|(q, k)| warps(q, k, large)), [4, 0, 8, 1]);
     }
 
     #[test]
@@ -162,7 +159,7 @@ mod tests {
         let sizes = [(40, 40), (500, 500), (1, 1), (360, 360), (50, 50), (0, 0), (60, 60), (1, 1)];
         let Groups { blocks, sets, streamed } = groups(&sizes, &Limits::SM_90);
         assert_eq!(sets.iter().map(|set| set.set).collect::<Vec<_>>(), [3, 6, 4, 0, 2, 7]);
-        assert_eq!(streamed.iter().map(|set| set.set).collect::<Vec<_>>(), [1, 5]);
+        assert_eq!(streamed.iter().map(|set| set.set).collect::<Vec<_>>(), [1]);
         let blocks: Vec<_> = blocks.iter().map(|block| (block.first_set, block.sets, block.warps)).collect();
         assert_eq!(blocks, [(0, 1, 8), (1, 2, 2), (3, 3, 1)]);
         let many = groups(&[(1, 1); 20], &Limits::SM_90);

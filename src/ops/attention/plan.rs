@@ -2,7 +2,7 @@
 
 use super::forward_groups::ForwardGroups;
 use super::forward_warpgroups::ForwardWarpgroups;
-use super::groups::{Groups, Residence, TILE_ROWS};
+use super::groups::{Group, Groups, Residence, TILE_ROWS, tiles};
 use super::tiles::{KEY_ROWS, QUERY_ROWS, key_tiles, query_tiles, whole_sets};
 use super::{Heads, Roles};
 use crate::device::abi::{
@@ -10,8 +10,9 @@ use crate::device::abi::{
     ATTENTION_BACKWARD_PARKED, ATTENTION_BACKWARD_QUERY_TILES, ATTENTION_BACKWARD_WIDE_KEY_TILES,
     ATTENTION_BACKWARD_WIDE_QUERY_TILES, ATTENTION_D_KEYS_QUERY_ROWS, ATTENTION_D_KEYS_THREADS,
     ATTENTION_D_QUERIES_THREADS, ATTENTION_EXCHANGE_BYTES, ATTENTION_FORWARD_THREADS, ATTENTION_GROUPS_WARPS,
-    ATTENTION_KEY_ROWS, ATTENTION_NOTES_BYTES, ATTENTION_QUERY_ROWS, ATTENTION_SUMS_BYTES, AttentionBackward,
-    AttentionBlock, AttentionDropout, AttentionForward, AttentionTile,
+    ATTENTION_KEY_ROWS, ATTENTION_NOTES_BYTES, ATTENTION_POINTS_ROWS, ATTENTION_POINTS_STAGES,
+    ATTENTION_POINTS_WARP_TILES, ATTENTION_POINTS_WARPS, ATTENTION_QUERY_ROWS, ATTENTION_SUMS_BYTES,
+    AttentionBackward, AttentionBlock, AttentionDropout, AttentionForward, AttentionTile,
 };
 use crate::device::{Arena, DeviceError, Limits, Plan};
 use crate::ops::dropout::Dropout;
@@ -33,7 +34,7 @@ pub struct AttentionPlan {
     pub forward_groups: ForwardGroups,
     /// What blocks of warpgroups do of it: nothing, unless their matrix instructions are asked for.
     pub forward_warpgroups: ForwardWarpgroups,
-    /// Backward, of the sets that stay on the chip: what each block of a head does, long sets first.
+    /// Backward, of few points, or of the sets that stay on the chip: what each block of a head does, long sets first.
     pub backward_blocks: Vec<AttentionBlock>,
     /// The sets of these blocks.
     pub backward_sets: Vec<AttentionTile>,
@@ -41,7 +42,7 @@ pub struct AttentionPlan {
     pub d_query_tiles: Vec<AttentionTile>,
     /// The same for d_keys: those with many queries first.
     pub d_key_tiles: Vec<AttentionTile>,
-    /// Bytes of shared memory of a block of backward.
+    /// Bytes of shared memory of the groups of a block of backward.
     backward_bytes: u32,
 }
 
@@ -62,15 +63,15 @@ impl AttentionPlan {
             return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
         }
         let sets = whole_sets(roles, offsets);
-        // Of points to documents one side is short: their gradients are streamed.
-        let backward = match roles {
-            Roles::Documents => {
-                let residence = |set: &AttentionTile| backward_residence(heads.width, set);
-                Groups::new(sets.clone(), residence, limits.shared_per_block.saturating_sub(NOTES_BYTES))
-            }
-            Roles::Induce { .. } | Roles::Attend { .. } => {
-                Groups { streamed: sets.clone(), ..Groups::default() }
-            }
+        let backward = if has_few_points(roles) {
+            Groups::new(sets.clone(), ATTENTION_POINTS_WARPS, |set| {
+                Some(points_group(roles, heads.width, set))
+            })
+        } else {
+            let bytes = limits.shared_per_block.saturating_sub(NOTES_BYTES);
+            Groups::new(sets.clone(), ATTENTION_GROUPS_WARPS, |set| {
+                backward_residence(heads.width, set).group(set, ATTENTION_GROUPS_WARPS, bytes)
+            })
         };
         let [of_warpgroups, of_groups] =
             if limits.wgmma { ForwardWarpgroups::part(roles, sets) } else { [Vec::new(), sets] };
@@ -82,7 +83,7 @@ impl AttentionPlan {
             output_rows,
             forward_groups: ForwardGroups::new(roles, of_groups, heads, limits),
             forward_warpgroups: ForwardWarpgroups::new(of_warpgroups, heads, limits),
-            backward_bytes: NOTES_BYTES + backward.shared_bytes(),
+            backward_bytes: backward.shared_bytes(),
             backward_blocks: backward.blocks,
             backward_sets: backward.sets,
             d_query_tiles: query_tiles(backward.streamed.clone()),
@@ -107,12 +108,13 @@ impl AttentionPlan {
             Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
             Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
         };
-        // Forward has no more groups than tiles of queries, and no more blocks than groups, by warps and by warpgroups together. Backward, a set is in the table of
-        // whole sets and has a block at most, or it has tiles, which are more: four tables that together have no more bytes
-        // than the tiles of all, and each begins at an aligned place.
         let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
-        let blocks = queries * size_of::<AttentionBlock>();
-        Arena::bytes_for([of_queries, blocks, 1, 1, of_queries + of_keys, 1, 1, 1])
+        let blocks_of = |sets: usize| sets.saturating_mul(size_of::<AttentionBlock>());
+        // Forward, by warps and by warpgroups together, has no more groups than tiles of queries, and no more blocks than groups.
+        // Backward, a set is in the table of whole sets and has a block at most, or it has tiles: four tables. Each begins at an
+        // aligned place.
+        let backward = of_queries + of_keys + blocks_of(sets);
+        Arena::bytes_for([of_queries, blocks_of(queries), 1, 1, backward, 1, 1, 1])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -182,16 +184,28 @@ impl AttentionPlan {
         self.forward_warpgroups.launch(self.heads, dropout)
     }
 
-    /// The launch of the kernel for all gradients of the sets that stay on the chip; `None` where there are none.
+    /// The launch of the kernel for all gradients, of few points, or of the sets that stay on the chip; `None` where there
+    /// are none.
     pub fn backward(&self, dropout: bool) -> Option<Plan> {
-        let kernel = match (self.heads.width, dropout) {
-            (32, false) => "attention_backward_d32",
-            (32, true) => "attention_backward_d32_dropout",
-            (_, false) => "attention_backward_d64",
-            (_, true) => "attention_backward_d64_dropout",
+        let few_points = has_few_points(self.roles);
+        let kernels = match self.roles {
+            Roles::Induce { .. } if few_points => [
+                ["attention_backward_induce_d32", "attention_backward_induce_d32_dropout"],
+                ["attention_backward_induce_d64", "attention_backward_induce_d64_dropout"],
+            ],
+            Roles::Attend { .. } if few_points => [
+                ["attention_backward_attend_d32", "attention_backward_attend_d32_dropout"],
+                ["attention_backward_attend_d64", "attention_backward_attend_d64_dropout"],
+            ],
+            _ => [
+                ["attention_backward_d32", "attention_backward_d32_dropout"],
+                ["attention_backward_d64", "attention_backward_d64_dropout"],
+            ],
         };
-        let blocks = self.backward_blocks.len();
-        self.launch(kernel, blocks, ATTENTION_GROUPS_WARPS * 32, self.backward_bytes)
+        let kernel = kernels[usize::from(self.heads.width == 64)][usize::from(dropout)];
+        let (warps, notes) =
+            if few_points { (ATTENTION_POINTS_WARPS, 0) } else { (ATTENTION_GROUPS_WARPS, NOTES_BYTES) };
+        self.launch(kernel, self.backward_blocks.len(), warps * 32, notes + self.backward_bytes)
     }
 
     /// The launch of the kernel for the gradient of q, and δ, of the other sets; `None` where there is nothing to do.
@@ -238,7 +252,6 @@ const NOTES_BYTES: u32 = ATTENTION_GROUPS_WARPS * ATTENTION_NOTES_BYTES;
 /// What backward takes for a set: the rows of q and the results' gradient, those of k and v, and for each warp a slot of
 /// the exchange buffer and what it puts by.
 fn backward_residence(width: usize, set: &AttentionTile) -> Residence {
-    let row_pairs = 2 * TILE_ROWS * 2 * width as u32;
     let short_rows = ATTENTION_GROUPS_WARPS * ATTENTION_BACKWARD_QUERY_TILES * TILE_ROWS;
     let (query_tiles, key_tiles, parked) = if width == 64 {
         (ATTENTION_BACKWARD_WIDE_QUERY_TILES, ATTENTION_BACKWARD_WIDE_KEY_TILES, 0)
@@ -249,10 +262,34 @@ fn backward_residence(width: usize, set: &AttentionTile) -> Residence {
     };
     Residence {
         query_tiles,
-        query_tile_bytes: row_pairs + ATTENTION_SUMS_BYTES,
-        key_tile_bytes: row_pairs,
+        query_tile_bytes: pair_bytes(width) + ATTENTION_SUMS_BYTES,
+        key_tile_bytes: pair_bytes(width),
         warp_bytes: (query_tiles * key_tiles + parked) * ATTENTION_EXCHANGE_BYTES,
     }
+}
+
+/// Whether a warp of backward sums the gradients of all points.
+pub(super) fn has_few_points(roles: Roles) -> bool {
+    match roles {
+        Roles::Documents => false,
+        Roles::Induce { points } | Roles::Attend { points } => points <= ATTENTION_POINTS_ROWS as usize,
+    }
+}
+
+/// What backward of few points takes for a set: a warp for so many of its documents, which therefore do not depend on
+/// the batch, the rows of the points, and for each warp a ring of documents' rows and slots of the exchange buffer.
+fn points_group(roles: Roles, width: usize, set: &AttentionTile) -> Group {
+    let documents = tiles(if matches!(roles, Roles::Induce { .. }) { set.key_rows } else { set.query_rows });
+    let warps = documents.div_ceil(ATTENTION_POINTS_WARP_TILES).max(1).next_power_of_two();
+    let warps = warps.min(ATTENTION_POINTS_WARPS);
+    let point_tiles = ATTENTION_POINTS_ROWS / TILE_ROWS;
+    let warp_bytes = ATTENTION_POINTS_STAGES * pair_bytes(width) + point_tiles * ATTENTION_EXCHANGE_BYTES;
+    Group { warps, bytes: point_tiles * (pair_bytes(width) + ATTENTION_SUMS_BYTES) + warps * warp_bytes }
+}
+
+/// Bytes of 16 rows of two matrices.
+fn pair_bytes(width: usize) -> u32 {
+    2 * TILE_ROWS * 2 * width as u32
 }
 
 fn dropout_numbers(dropout: Option<&Dropout>) -> AttentionDropout {
@@ -321,6 +358,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::device::abi::ATTENTION_POINTS_BLOCKS;
 
     const CARDS: [Limits; 3] = [Limits::SM_89, Limits::SM_80, Limits::SM_90];
 
@@ -390,6 +428,33 @@ mod tests {
             let found = expected.map(|(documents, _)| (documents, warps(documents, width, card)));
             assert_eq!(found, expected, "heads of {width}, {} bytes", card.shared_per_block);
         }
+    }
+
+    /// Documents at which a set takes more warps; any number of them stays, on any card.
+    #[test]
+    fn few_points_take_warps_by_documents() {
+        for card in CARDS {
+            for roles in [Roles::Induce { points: 32 }, Roles::Attend { points: 32 }] {
+                let heads = Heads { count: 8, width: 64 };
+                let warps = [1, 192, 193, 384, 385, 100_000].map(|documents| {
+                    let plan = AttentionPlan::new(roles, &[0, documents], heads, &card).unwrap();
+                    assert_eq!((plan.d_queries(true), plan.d_keys(true)), (None, None));
+                    plan.backward_blocks[0].warps
+                });
+                assert_eq!(warps, [1, 1, 2, 2, 4, 4]);
+                // Blocks of four small sets have the most memory; as many are there at once as there are registers for.
+                let small = AttentionPlan::new(roles, &[0, 1, 2, 3, 4], heads, &card).unwrap();
+                let launch = small.backward(true).unwrap();
+                assert_eq!((launch.grid, launch.shared_bytes), ([1, 8, 1], 4 * (2 * 4224 + 3 * 4096 + 1024)));
+                launch.check(&card).unwrap();
+                if card.shared_per_multiprocessor >= Limits::SM_90.shared_per_multiprocessor {
+                    assert!(card.blocks_by_shared(launch.shared_bytes) >= ATTENTION_POINTS_BLOCKS);
+                }
+            }
+        }
+        let kernel = |roles| plan(roles, &[0, 5], 32).backward(false).unwrap().kernel;
+        assert_eq!(kernel(Roles::Induce { points: 33 }), "attention_backward_d32");
+        assert_eq!(kernel(Roles::Attend { points: 33 }), "attention_backward_d32");
     }
 
     #[test]
@@ -472,7 +537,7 @@ mod tests {
             let mut in_blocks = 0;
             for block in &plan.backward_blocks {
                 prop_assert!(block.first_set == in_blocks && block.sets > 0 && block.sets * block.warps <= 8);
-                let bytes = 256 + block.sets * block.group_bytes;
+                let bytes = block.sets * block.group_bytes;
                 prop_assert!(bytes as u32 <= plan.backward(true).unwrap().shared_bytes);
                 in_blocks += block.sets;
             }

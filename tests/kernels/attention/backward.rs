@@ -1,5 +1,5 @@
-//! Backward: the kernel for all gradients of sets that stay on the chip, and those of others for the gradient of q, and for
-//! those of k and v.
+//! Backward: the kernels for all gradients of few points and of sets that stay on the chip, and those of others for the
+//! gradient of q, and for those of k and v.
 
 use std::mem::offset_of;
 
@@ -17,7 +17,7 @@ use setrank_emulator::launch::Launch;
 use super::{KERNELS, LONGEST, ROLES};
 use crate::family::{self, given, poisoned};
 
-/// What the kernel for all gradients is to do: of sets that stay on the chip.
+/// What the kernel for all gradients is to do: of few points, or of sets that stay on the chip.
 pub struct Whole(pub BackwardProblem);
 
 /// What the kernel for the gradient of q is to do.
@@ -26,7 +26,7 @@ pub struct Queries(pub BackwardProblem);
 /// What the kernel for the gradients of k and v is to do.
 pub struct Keys(pub BackwardProblem);
 
-/// What the kernels are to do on a card where all sets stay on the chip, or none does.
+/// What the kernels are to do on a card where one does all sets, or none of them.
 pub fn launches(limits: &Limits, problem: BackwardProblem) -> (Option<Whole>, Option<(Queries, Keys)>) {
     let plan = problem.forward().plan(limits).unwrap();
     match (plan.backward(false), plan.d_keys(false)) {
@@ -199,6 +199,18 @@ fn where_groups_change() {
     }
 }
 
+/// Every number of points, with sets of every number of warps.
+#[test]
+fn few_points() {
+    for points in [1, 8, 9, 16, 17, 25, 32] {
+        for roles in [Roles::Induce { points }, Roles::Attend { points }] {
+            let (width, dropout) = KERNELS[points % 4];
+            let forward = problem(roles, &[1, 8, 193, 400], Heads { count: 1, width }, dropout);
+            check(BackwardProblem::new(forward, false, 8), &Config::default());
+        }
+    }
+}
+
 /// As long as sets get: more tiles of queries and of keys than anywhere else.
 #[test]
 fn the_longest_set() {
@@ -211,12 +223,11 @@ fn the_longest_set() {
 /// The points of a set without documents get a gradient: 0.
 #[test]
 fn points_that_nobody_attends_to() {
-    let roles = Roles::Attend { points: 100 };
-    for (width, dropout) in KERNELS {
-        let forward = problem(roles, &[0, 5, 0], Heads { count: 2, width }, dropout);
+    for ((width, dropout), points) in KERNELS.into_iter().zip([20, 100, 100, 20]) {
+        let forward = problem(Roles::Attend { points }, &[0, 5, 0], Heads { count: 2, width }, dropout);
         let launches = check(BackwardProblem::new(forward, true, 4), &Config::default());
-        let d_kv = wide(&launches[1], "d_kv");
-        let of_sets = d_kv.chunks_exact(100 * width).collect::<Vec<_>>();
+        let d_kv = wide(&launches[0], "d_kv");
+        let of_sets = d_kv.chunks_exact(points * width).collect::<Vec<_>>();
         assert!(
             of_sets
                 .iter()
@@ -268,7 +279,7 @@ fn what_is_not_finite_stays_in_its_set() {
 
 #[test]
 fn the_bits_do_not_depend_on_schedule_or_workers() {
-    for roles in [Roles::Documents, Roles::Attend { points: 40 }] {
+    for roles in [Roles::Documents, Roles::Induce { points: 20 }, Roles::Attend { points: 20 }] {
         let problem = || {
             let forward = problem(roles, &[70, 130], Heads { count: 2, width: 32 }, true);
             BackwardProblem::new(forward, true, 6)

@@ -11,6 +11,7 @@ use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{nearest_bf16, to_f32};
 use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu};
+use crate::ops::attention::plan::has_few_points;
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
@@ -24,6 +25,8 @@ pub struct BackwardProblem {
     forward: Problem,
     relu: bool,
     heads: Vec<bf16>,
+    /// What δ is of: `heads`, or where kernels sum the weights instead, what they would be if they were not rounded.
+    of_delta: Vec<f64>,
     log_sum_exp: Vec<f32>,
     d_heads: Vec<bf16>,
     reference: OnceLock<Reference>,
@@ -57,10 +60,12 @@ impl BackwardProblem {
         }
         let answer = forward.exact();
         let mut rng = Rng::new(seed, Stream::Synth, 1);
+        let heads: Vec<bf16> = answer.heads.iter().map(|&value| nearest_bf16(value)).collect();
         BackwardProblem {
             relu,
-            d_heads: normal(&mut rng, answer.heads.len()),
-            heads: answer.heads.into_iter().map(nearest_bf16).collect(),
+            d_heads: normal(&mut rng, heads.len()),
+            of_delta: if sums_weights(forward.roles) { answer.heads } else { wide(&heads) },
+            heads,
             log_sum_exp: answer.log_sum_exp.into_iter().map(|value| value as f32).collect(),
             forward,
             reference: OnceLock::new(),
@@ -108,7 +113,7 @@ impl BackwardProblem {
     pub fn exact(&self) -> Gradients {
         let Heads { count, width } = self.forward.heads;
         let (hidden, rows) = (count * width, self.rows());
-        let (heads, d_heads) = (wide(&self.heads), wide(&self.d_heads));
+        let (heads, d_heads) = (&self.of_delta, wide(&self.d_heads));
         let by_row: Vec<f64> =
             (0..rows * count).map(|at| f64::from(self.log_sum_exp[at % count * rows + at / count])).collect();
         let (mut q, mut kv) = (vec![0.0; rows * hidden], vec![0.0; self.forward.kv.len()]);
@@ -116,7 +121,7 @@ impl BackwardProblem {
         threads.prepare();
         self.forward.on_cpu(|attention| {
             let gradients = QkvGradients::Apart { q: &mut q[..], kv: &mut kv[..] };
-            backward_on_cpu(gradients, &d_heads, &heads, &by_row, attention, &threads);
+            backward_on_cpu(gradients, &d_heads, heads, &by_row, attention, &threads);
         });
         let delta = (0..count * rows).map(|at| {
             let here = (at % rows * count + at / rows) * width;
@@ -165,8 +170,7 @@ impl BackwardProblem {
         let (heads, d_heads) = (singles(&self.heads), singles(&self.d_heads));
         let dimensions = draw.order(width);
         let dot = |a: &[f32], b: &[f32]| draw.sums.of(dimensions.iter().map(|&d| (a[d], b[d])));
-        // Of one key, δ, which is no matrix product, and d_out·v are the same number: in the same order their difference
-        // would be 0 by luck.
+        // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
         let backwards = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().rev().map(|&d| a[d] * b[d]).sum() };
         let add = |to: &mut RowOfSums, weight: f32, values: &[f32]| {
             to.add(bf16::from_f32(weight).to_f32(), values);
@@ -184,18 +188,31 @@ impl BackwardProblem {
                     let (query, output) = (set.queries.start + number, set.outputs.start + number);
                     let q = inputs.query(head, query);
                     let d_out = self.of_head(&d_heads, head, output);
-                    let delta = backwards(self.of_head(&heads, head, output), d_out);
-                    gradients.delta[head * rows + output] = f64::from(delta);
                     let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
                     let kept = self.forward.kept(&set, head, number);
-                    let mut d_q = RowOfSums::new(draw.sums, width);
-                    for key in draw.order(set.keys.len()) {
+                    let weigh = |key: usize| {
                         let k = inputs.key(head, set.keys.start + key);
                         let v = inputs.value(head, set.keys.start + key);
                         let power = dot(q, k) * self.forward.scale_log2e() - log2_sum;
-                        let weight = draw.approximate.exp2(power);
-                        let d_score = weight * (dot(d_out, v) * (kept[key] * keep) - delta);
-                        add(&mut d_q, d_score, k);
+                        (key, draw.approximate.exp2(power), dot(d_out, v) * (kept[key] * keep))
+                    };
+                    let weights: Vec<(usize, f32, f32)> =
+                        draw.order(set.keys.len()).into_iter().map(weigh).collect();
+                    let delta = if sums_weights(self.forward.roles) {
+                        let d_weight =
+                            |key: usize| backwards(inputs.value(head, set.keys.start + key), d_out);
+                        weights
+                            .iter()
+                            .map(|&(key, weight, _)| weight * d_weight(key) * (kept[key] * keep))
+                            .sum()
+                    } else {
+                        backwards(self.of_head(&heads, head, output), d_out)
+                    };
+                    gradients.delta[head * rows + output] = f64::from(delta);
+                    let mut d_q = RowOfSums::new(draw.sums, width);
+                    for (key, weight, d_weight) in weights {
+                        let d_score = weight * (d_weight - delta);
+                        add(&mut d_q, d_score, inputs.key(head, set.keys.start + key));
                         add(&mut d_k[key], d_score, q);
                         add(&mut d_v[key], weight * kept[key], d_out);
                     }
@@ -315,6 +332,11 @@ impl BackwardProblem {
             Checked::new(what("gradient of v"), d_v, || of_half(1)),
         ])
     }
+}
+
+/// Whether δ is Σ p·d p over the keys, which are the points' and few, and not Σ heads·d heads.
+fn sums_weights(roles: Roles) -> bool {
+    matches!(roles, Roles::Attend { .. }) && has_few_points(roles)
 }
 
 /// The first or the second half.

@@ -290,12 +290,15 @@ fn by_rows(values: &[bf16], heads: Heads, parts: usize) -> Vec<f64> {
     to
 }
 
-/// Every role on a card: more points than rows of a warp, and sets that reach every path but those of very long ones: one
-/// document, less and more than a tile of keys or queries, several tiles; in backward, every number of warps.
-const RUNS: [(&str, Roles, &[usize]); 3] = [
+/// Every role on a card, with few and with many points, and sets that reach every path but those of very long ones: one
+/// document, less and more than a tile of keys or queries, several tiles; in backward, every number of warps, and a set that
+/// does not stay on the chip.
+const RUNS: [(&str, Roles, &[usize]); 5] = [
     ("documents", Roles::Documents, &[1, 2, 40, 65, 97, 200]),
-    ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 70]),
-    ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 70]),
+    ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 200, 390]),
+    ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 200, 390]),
+    ("many points to documents", Roles::Induce { points: 40 }, &[1, 70]),
+    ("documents to many points", Roles::Attend { points: 40 }, &[1, 70, 520]),
 ];
 
 /// Runs attention on the device and holds it against the CPU.
@@ -309,7 +312,7 @@ pub fn run_at(gpu: &Gpu, documents: usize) -> Result<Vec<Checked>, DeviceError> 
     of_sizes(gpu, RUNS.map(|(who, roles, _)| (who, roles, &sizes[..])))
 }
 
-fn of_sizes(gpu: &Gpu, runs: [(&str, Roles, &[usize]); 3]) -> Result<Vec<Checked>, DeviceError> {
+fn of_sizes(gpu: &Gpu, runs: [(&str, Roles, &[usize]); 5]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for width in [32, 64] {
         for (who, roles, sizes) in runs {
