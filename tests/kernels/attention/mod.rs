@@ -3,6 +3,7 @@
 mod aims;
 mod backward;
 mod bugs;
+mod cost;
 mod counted;
 pub mod forward;
 mod launcher;
