@@ -459,10 +459,7 @@ template <int D, bool DROPOUT, class SHARE> struct Resident {
 };
 
 template <int D, bool DROPOUT> __device__ __forceinline__ void backward(const AttentionBackward &p) {
-    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(p.blocks + blockIdx.x));
-    AttentionBlock block;
-    static_assert(sizeof(block) == sizeof(words), "a block is a word of 16 bytes");
-    memcpy(&block, &words, sizeof(block));
+    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
     const int group = threadIdx.x / 32 / block.warps;
     if (group >= block.sets) return;
     const int in_table = block.first_set + group;

@@ -10,10 +10,9 @@ use std::path::Path;
 use setrank::device::Limits;
 use setrank_emulator::emulate::{self, Config, Copies, Counters, Schedule};
 use setrank_emulator::kernels::Kernels;
+use setrank_emulator::launch::Launch;
 
-use crate::family::{self, Counted, Problem};
-
-pub const ACCEPT: &str = "SETRANK_ACCEPT_COUNTERS";
+use crate::family::{self, ACCEPT_COUNTERS as ACCEPT, Counted};
 
 const HEADER: &str = "\
 # What the emulator counts, on cards of compute capability 9.0 unless a shape says otherwise. Bytes in thousands: requested (asked for by lanes) and unique
@@ -23,8 +22,7 @@ const HEADER: &str = "\
 # Written by: SETRANK_ACCEPT_COUNTERS=1 cargo test --features cuda --test kernels counters
 ";
 
-fn count(problem: &dyn Problem, config: Config) -> (String, Counters) {
-    let mut launch = problem.launch(&Limits::SM_90);
+fn count(mut launch: Launch, config: Config) -> (String, Counters) {
     let counters = emulate::run(&Kernels::repository(), &mut launch, &config.counting()).unwrap();
     (launch.kernel, counters)
 }
@@ -34,7 +32,7 @@ fn table() -> String {
     for Counted { shape, problem, useful_products } in
         family::ALL.iter().flat_map(|family| (family.counted)())
     {
-        let (kernel, found) = count(&*problem, Config::default().workers(2));
+        let (kernel, found) = count(problem.launch(&Limits::SM_90), Config::default().workers(2));
         let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
         let thousands = |bytes: u64| bytes as f64 / 1e3;
         write!(
@@ -80,7 +78,7 @@ fn counters_are_as_budgeted() {
 fn counters_do_not_depend_on_the_schedule() {
     for family in family::ALL {
         for case in (family.cases)() {
-            let of = |config: Config| Counters { switches: 0, ..count(&*case.problem, config).1 };
+            let of = |config: Config| Counters { switches: 0, ..count(case.launch(), config).1 };
             let first = of(Config::default());
             assert!(first.unique_read > 0 && first.unique_written > 0, "{}", family.name);
             for schedule in [Schedule::Reversed, Schedule::Pct] {

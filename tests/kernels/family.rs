@@ -122,6 +122,9 @@ impl WrongLaunch {
     }
 }
 
+/// The variable of the environment that has tables of counters written anew.
+pub const ACCEPT_COUNTERS: &str = "SETRANK_ACCEPT_COUNTERS";
+
 /// How results that are off are told.
 pub const WRONG_RESULTS: &str = "wrong results";
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use super::counted::{Row, SHAPES, STREAMED, Shape, row};
-use crate::counters::ACCEPT;
+use crate::family::ACCEPT_COUNTERS as ACCEPT;
 
 /// Rates of an H100: bytes, products of warps by mma.sync, exponentials and wavefronts in a nanosecond.
 const BYTES: f64 = 3.0e3;
