@@ -1,5 +1,9 @@
 // Attention over sets, forward, by matrix instructions of warpgroups: the kernels of the template, which stands,
 // described, in attention_forward_sm90.cuh.
+
+// A wait that ends in words is a call, beside which ptxas puts wgmmas one behind the other.
+#undef SETRANK_BOUNDED_WAITS
+
 #include "attention_forward_sm90.cuh"
 
 #define ATTENTION_FORWARD_WGMMA(NAME, D, DROPOUT)                                                                     \

@@ -96,6 +96,10 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError>
         DeviceChoice::Cuda => {
             gpu_for(config).map(|name| Chosen { device: Device::Gpu(asked.kernels), reason: name })
         }
+        // The processor has no such kernels.
+        DeviceChoice::Auto if asked.kernels == MatrixKernels::Wgmma => {
+            choose(Asked { device: DeviceChoice::Cuda, ..asked }, config)
+        }
         DeviceChoice::Auto => Ok(best(gpu_for(config), asked.kernels)),
     }
 }

@@ -40,7 +40,6 @@ fn every_kernel_is_right_on_every_card() {
         ((8, 0), Streams::Lazy, Sums::Ampere),
         ((8, 9), Streams::Lazy, Sums::Nearest),
         ((9, 0), Streams::Random, Sums::Hopper),
-        ((12, 0), Streams::Lazy, Sums::Nearest),
     ] {
         let configuration = Configuration { streams, sums, workers: 2, ..card(capability) };
         on(configuration, |_| {

@@ -31,7 +31,7 @@ mod observer;
 /// File name of the effective configuration in a model folder.
 const TRAIN_CONFIG: &str = "train.toml";
 
-/// Keys that may change when a run is resumed: none of them alters a step.
+/// Keys that may change when a run is resumed: none of them alters a step, but for the last digits of another device.
 const FREE_ON_RESUME: [&str; 9] =
     ["train", "valid", "max_seconds", "patience", "threads", "device", "kernels", "init", "valid_init"];
 

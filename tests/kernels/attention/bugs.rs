@@ -150,8 +150,8 @@ pub const IN_SOURCES: [Bug; 71] = [
     Bug {
         what: "scores that are not rescaled",
         file: "attention_softmax.cuh",
-        right: "                    output[m][d][2 * half] *= shrink;\n",
-        wrong: "",
+        right: "e < 4; ++e) output[m][d][e] *= shrink",
+        wrong: "e < 2; ++e) output[m][d][e] *= shrink",
         kernels: "attention_forward_d64_dropout",
         found_by: &[WRONG_RESULTS],
     },
@@ -206,8 +206,8 @@ pub const IN_SOURCES: [Bug; 71] = [
     Bug {
         what: "weights that are dropped from the softmax's denominator alone",
         file: "attention_softmax.cuh",
-        right: "(kept >> (8 * m + e) & 1) != 0 ? row[e] : 0.0f",
-        wrong: "row[e]",
+        right: "(kept >> e & 1) != 0 ? weight : 0.0f",
+        wrong: "weight",
         kernels: "attention_forward_d64_dropout",
         found_by: &[WRONG_RESULTS],
     },
