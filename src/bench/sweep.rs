@@ -12,7 +12,6 @@ use super::trial::Trial;
 use crate::config::Encoder;
 #[cfg(feature = "cuda")]
 use crate::device::Gpu;
-#[cfg(feature = "cuda")]
 use crate::{Error, Result};
 
 /// Documents of a set along [`Sweep::Sizes`].
