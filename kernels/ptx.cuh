@@ -331,6 +331,13 @@ __device__ __forceinline__ void stmatrix_x4(Shared row, const uint32_t (&from)[4
                  : "memory");
 }
 
+// As stmatrix_x4, each matrix transposed.
+__device__ __forceinline__ void stmatrix_x4_transposed(Shared row, const uint32_t (&from)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(from[0]),
+                 "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+
 // Makes an mbarrier of the 8 bytes at `at` that `arrivals` arrivals, and the bytes expected, complete.
 __device__ __forceinline__ void mbarrier_init(Shared at, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
@@ -477,6 +484,10 @@ __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, 
 // Orders accesses to these registers so far before the wgmmas that follow, as they have to be: results, and operands.
 template <int J> __device__ __forceinline__ void wgmma_fence(float (&d)[J][4]) {
     registers::pin(d);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <int K> __device__ __forceinline__ void wgmma_fence(uint32_t (&a)[K][4]) {
+    registers::pin(a);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 template <int J, int K> __device__ __forceinline__ void wgmma_fence(float (&d)[J][4], uint32_t (&a)[K][4]) {

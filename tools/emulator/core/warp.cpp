@@ -127,9 +127,9 @@ void Worker::ldmatrix(Thread &thread, Operation operation, uint32_t *to, Shared 
     }
 }
 
-void Worker::stmatrix(Thread &thread, Shared row, const uint32_t *from, Site site) {
-    check_range(Operation::STMATRIX, row, MATRIX_ROW_BYTES, MATRIX_ROW_BYTES, site);
-    check_store(Operation::STMATRIX, row, MATRIX_ROW_BYTES, site);
+void Worker::stmatrix(Thread &thread, Operation operation, Shared row, const uint32_t *from, Site site) {
+    check_range(operation, row, MATRIX_ROW_BYTES, MATRIX_ROW_BYTES, site);
+    check_store(operation, row, MATRIX_ROW_BYTES, site);
     Fiber &me = fiber(thread);
     auto &exchange = me.warp->exchange[me.turn ^= 1].matrices;
     const uint32_t lane = thread.number % LANES;
@@ -137,8 +137,13 @@ void Worker::stmatrix(Thread &thread, Shared row, const uint32_t *from, Site sit
     for (uint32_t i = 0; i < 4; ++i) {
         exchange.words[i][lane] = from[i];
     }
-    const bool last = meet(me, Operation::STMATRIX, site);
+    const bool last = meet(me, operation, site);
     if (last) {
+        if (operation == Operation::STMATRIX_TRANSPOSED) {
+            for (auto &matrix : exchange.words) {
+                transpose(matrix);
+            }
+        }
         for (uint32_t lane_of_row = 0; lane_of_row < LANES; ++lane_of_row) {
             const Shared to = exchange.rows[lane_of_row];
             memcpy(shared + to, &exchange.words[lane_of_row / 8][lane_of_row % 8 * 4], MATRIX_ROW_BYTES);
@@ -150,7 +155,13 @@ void Worker::stmatrix(Thread &thread, Shared row, const uint32_t *from, Site sit
     }
     finish(me, last);
     for (uint32_t i = 0; i < 4; ++i) {
-        sanitizer::write(shared + exchange.rows[8 * i + lane / 4] + lane % 4 * 4, 4);
+        const Shared *rows = &exchange.rows[8 * i];
+        if (operation == Operation::STMATRIX) {
+            sanitizer::write(shared + rows[lane / 4] + lane % 4 * 4, 4);
+        } else {
+            sanitizer::write(shared + rows[lane % 4 * 2] + lane / 4 * 2, 2);
+            sanitizer::write(shared + rows[lane % 4 * 2 + 1] + lane / 4 * 2, 2);
+        }
     }
 }
 

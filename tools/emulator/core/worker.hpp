@@ -243,7 +243,7 @@ class Worker : public Block {
     void cp_async_commit(Thread &);
     void cp_async_wait(Thread &, uint32_t pending);
     void ldmatrix(Thread &, Operation, uint32_t *to, Shared row, Site);
-    void stmatrix(Thread &, Shared row, const uint32_t *from, Site);
+    void stmatrix(Thread &, Operation, Shared row, const uint32_t *from, Site);
     void mma(Thread &, MmaOperands *, Site);
     void barrier(Thread &, Operation, uint32_t id, uint32_t threads, Site);
     void sync_warp(Thread &, Site);

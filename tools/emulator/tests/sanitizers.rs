@@ -126,6 +126,7 @@ fn correct_kernels_pass() {
         launch("bulk", 128, &input, 5 * 128, 5, 0),
         launch("ldmatrix_transposed", 32, &input, 128, 5, 3),
         launch("stmatrix", 32, &input, 128, 5, 3),
+        launch("stmatrix_transposed", 32, &input, 128, 5, 3),
         launch("mma", 32, &input, 128, 2, 0),
         launch("passes", 32, &input, 256, 7, 0),
         launch("every_width", 64, &input, 480, 0, 0),

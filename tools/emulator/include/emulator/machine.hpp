@@ -59,6 +59,7 @@ enum class Operation : uint8_t {
     LDMATRIX,
     LDMATRIX_TRANSPOSED,
     STMATRIX,
+    STMATRIX_TRANSPOSED,
     MMA,
     BARRIER,
     BARRIER_SYNC,
@@ -140,7 +141,7 @@ struct Functions {
     void (*cp_async_wait)(Thread *, uint32_t pending);
 
     void (*ldmatrix)(Thread *, Operation, uint32_t *to, Shared row, Site);
-    void (*stmatrix)(Thread *, Shared row, const uint32_t *from, Site);
+    void (*stmatrix)(Thread *, Operation, Shared row, const uint32_t *from, Site);
     void (*mma)(Thread *, MmaOperands *, Site);
 
     // `threads` 0: all of the block.

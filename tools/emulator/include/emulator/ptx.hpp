@@ -102,7 +102,13 @@ inline void ldmatrix_x4_transposed(uint32_t (&to)[4], Shared row, emu::Site site
 inline void stmatrix_x4(Shared row, const uint32_t (&from)[4], emu::Site site = emu::Site::here()) {
     uint32_t words[4];
     memcpy(words, from, sizeof(words));
-    emu::block().core->stmatrix(&emu::thread(), row, words, site);
+    emu::block().core->stmatrix(&emu::thread(), emu::Operation::STMATRIX, row, words, site);
+}
+
+inline void stmatrix_x4_transposed(Shared row, const uint32_t (&from)[4], emu::Site site = emu::Site::here()) {
+    uint32_t words[4];
+    memcpy(words, from, sizeof(words));
+    emu::block().core->stmatrix(&emu::thread(), emu::Operation::STMATRIX_TRANSPOSED, row, words, site);
 }
 
 inline void mma_m16n8k16_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
@@ -242,6 +248,11 @@ inline void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add
 
 template <int J> inline void wgmma_fence(float (&d)[J][4], emu::Site site = emu::Site::here()) {
     const emu::Registers all[] = {{d, 4 * J}};
+    emu::block().core->wgmma_fence(&emu::thread(), all, 1, site);
+}
+
+template <int K> inline void wgmma_fence(uint32_t (&a)[K][4], emu::Site site = emu::Site::here()) {
+    const emu::Registers all[] = {{a, 4 * K}};
     emu::block().core->wgmma_fence(&emu::thread(), all, 1, site);
 }
 

@@ -89,7 +89,7 @@ pub struct Micro {
 }
 
 /// All of them; those in `…_sm90` run on compute capability 9.0 alone.
-pub const ALL: [Micro; 16] = [
+pub const ALL: [Micro; 17] = [
     Micro { source: "plain", kernel: "copy", vectors: plain::copy },
     Micro { source: "plain", kernel: "add", vectors: plain::add },
     Micro { source: "memory", kernel: "every_width", vectors: memory::every_width },
@@ -103,6 +103,7 @@ pub const ALL: [Micro; 16] = [
     Micro { source: "block", kernel: "producer", vectors: block::producer },
     Micro { source: "copies", kernel: "groups", vectors: copies::groups },
     Micro { source: "warp_sm90", kernel: "stmatrix", vectors: warp::stmatrix },
+    Micro { source: "warp_sm90", kernel: "stmatrix_transposed", vectors: warp::stmatrix_transposed },
     Micro { source: "copies_sm90", kernel: "bulk", vectors: copies::bulk },
     Micro { source: "wgmma_sm90", kernel: "wgmma", vectors: wgmma::wgmma },
     Micro { source: "wgmma_sm90", kernel: "wgmma_groups", vectors: wgmma::groups },

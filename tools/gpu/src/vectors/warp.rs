@@ -36,19 +36,30 @@ fn loaded(kernel: &'static str, (a, b): (usize, usize), is_transposed: bool) -> 
 
 /// As `ldmatrix`, the other way.
 pub fn stmatrix() -> Vec<Vector> {
+    [(1, 0), (5, 3), (31, 1)].map(|at| stored("stmatrix", at, false)).into()
+}
+
+/// As `ldmatrix_transposed`, the other way.
+pub fn stmatrix_transposed() -> Vec<Vector> {
+    [(1, 0), (5, 3), (31, 1)].map(|at| stored("stmatrix_transposed", at, true)).into()
+}
+
+fn stored(kernel: &'static str, (a, b): (usize, usize), is_transposed: bool) -> Vector {
     let input = words(128);
-    let of = |(a, b): (usize, usize)| {
-        let mut expected = vec![0; 128];
-        for lane in 0..LANES {
-            for i in 0..4 {
-                // Lane l holds values 2(l mod 4) and the next of row l/4 of matrix i, which lane 8i + l/4 points to.
-                let row = ((8 * i + lane / 4) * a + b) % LANES;
-                expected[row * 4 + lane % 4] = input[lane * 4 + i];
+    let mut expected = vec![0; 128];
+    for lane in 0..LANES {
+        for i in 0..4 {
+            let word = input[lane * 4 + i];
+            for (half, value) in [word & 0xffff, word >> 16].into_iter().enumerate() {
+                // Lane l holds values 2(l mod 4) and the next of row l/4 of matrix i, whose row r lane 8i + r points to.
+                let (row, column) = (lane / 4, lane % 4 * 2 + half);
+                let (row, column) = if is_transposed { (column, row) } else { (row, column) };
+                let at = ((8 * i + row) * a + b) % LANES * 8 + column;
+                expected[at / 2] |= value << (at % 2 * 16);
             }
         }
-        Vector::new("stmatrix", 32, &input, [a as i32, b as i32], expected)
-    };
-    [(1, 0), (5, 3), (31, 1)].map(of).into()
+    }
+    Vector::new(kernel, 32, &input, [a as i32, b as i32], expected)
 }
 
 /// a `[16, 16]`, b `[16, 8]`, both bf16, and c `[16, 8]`.
