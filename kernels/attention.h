@@ -130,7 +130,7 @@ typedef struct AttentionForward {
     AttentionDropout dropout;
 } AttentionForward;
 
-/** Arguments of `attention_backward_d{D}`, `attention_backward_{induce,attend}_d{D}`, `attention_d_queries_d{D}` and
+/** Arguments of `attention_backward{,_wgmma}_d{D}`, `attention_backward_{induce,attend}_d{D}`, `attention_d_queries_d{D}` and
  *  `attention_d_keys_d{D}`, with and without `_dropout`. */
 typedef struct AttentionBackward {
     /** [H, query_rows, D] bf16. */
@@ -145,7 +145,7 @@ typedef struct AttentionBackward {
     const float *log_sum_exp;
     /** [tiles] work: of backward, whole sets; one for each blockIdx.x of queries for d_queries, of keys for d_keys. */
     const AttentionTile *tiles;
-    /** [blocks] of backward: the sets of each blockIdx.x. */
+    /** [blocks] of backward: the sets of each blockIdx.x; not of warpgroups, which have one each. */
     const AttentionBlock *blocks;
     /** [H, Nq] f32: Σ output·d_output of a row, which d_queries leaves for d_keys. */
     float *delta;

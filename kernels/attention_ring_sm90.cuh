@@ -2,30 +2,14 @@
 // fills while the others read.
 #pragma once
 
-#include "attention.h"
-#include "attention_sm90.h"
-
-#include "tile.cuh"
+#include "attention_warpgroup_sm90.cuh"
 
 namespace attention::wgmma {
 
-// Keys of a chunk, and queries of a warpgroup.
-constexpr int ROWS = ATTENTION_SM90_ROWS;
-// Threads of a warpgroup.
-constexpr int GROUP = 128;
 // Warpgroups that attend.
 template <int D> constexpr int CONSUMERS = D == 32 ? ATTENTION_SM90_CONSUMERS_D32 : ATTENTION_SM90_CONSUMERS_D64;
 // Bytes of their queries, which stand in front of the ring.
 template <int D> constexpr int QUERY_BYTES = Tile<D>::bytes(CONSUMERS<D> * ROWS);
-
-// Rows of a tile from the first of 8 on, as an operand of wgmma, which finds pieces as the tile permutes them.
-template <int D> __device__ __forceinline__ uint64_t operand(Tile<D> tile) {
-    constexpr uint64_t SWIZZLE = D == 32 ? 2 : 1, EIGHT_ROWS = Tile<D>::bytes(8) >> 4;
-    return SWIZZLE << 62 | EIGHT_ROWS << 32 | (tile.begin & 0x3FFFF) >> 4;
-}
-
-// How far the operand's address moves with so many bytes.
-constexpr __host__ __device__ uint64_t units(int bytes) { return static_cast<uint64_t>(bytes) >> 4; }
 
 // The chunks, and at which of them a warpgroup is. Each has its values behind its keys, and two mbarriers behind all chunks:
 // one is complete when its copies have landed, the other when all are done with it.

@@ -8,8 +8,6 @@ namespace attention {
 // Of 16 × 16 values of s: four 8×8 matrices whose rows are keys. What a warp's lanes put by at a time is as long.
 constexpr int EXCHANGE_BYTES = ATTENTION_EXCHANGE_BYTES;
 
-__device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
-
 // Bytes of 16 queries of a group in shared memory, which are q, d_o, log2 of the sums, and δ, and of 16 keys: k and v.
 template <int D> struct Layout {
     static constexpr int TILE = Tile<D>::bytes(16), QUERIES = 2 * TILE + ATTENTION_SUMS_BYTES, KEYS = 2 * TILE;

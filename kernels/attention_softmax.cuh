@@ -13,21 +13,6 @@ constexpr float RISE = 8.0f;
 // The first reference: lower than scores are, and far enough from infinity for differences not to be NaN.
 constexpr float LOWEST = -0x1p126f;
 
-// Word i of lane q of four neighbouring lanes becomes word q of lane i.
-__device__ __forceinline__ void transpose(uint32_t (&words)[4], int lane) {
-#pragma unroll
-    for (int bit = 1; bit < 4; bit *= 2) {
-        const bool upper = (lane & bit) != 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if ((i & bit) != 0) continue;
-            const uint32_t other = ptx::shuffle_xor(upper ? words[i] : words[i | bit], bit);
-            words[i] = upper ? other : words[i];
-            words[i | bit] = upper ? words[i | bit] : other;
-        }
-    }
-}
-
 // Of TILES tiles of 16 query rows.
 template <int D, int TILES> struct Softmax {
     uint32_t query[TILES][D / 16][4];
@@ -225,21 +210,7 @@ template <int D, int TILES> struct Softmax {
                 if (row < below && (lane & 3) == 0) {
                     ptx::store_global(log_sum_exp + row, (reference[m][half] + ptx::log2(total)) * LN_2);
                 }
-#pragma unroll
-                for (int d = 0; d < D / 32; ++d) {
-                    uint32_t words[4];
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const float *pair = &output[m][4 * d + i][2 * half];
-                        words[i] = ptx::pack_bf16(pair[0] * share, pair[1] * share);
-                    }
-                    transpose(words, lane);
-                    if (row < below) {
-                        uint16_t *at = to + (row * stride + d * 32);
-                        ptx::store_global(reinterpret_cast<uint4 *>(at),
-                                          make_uint4(words[0], words[1], words[2], words[3]));
-                    }
-                }
+                store_row<D>(output[m], half, share, to + row * stride, nullptr, row < below, lane);
             }
         }
     }

@@ -13,6 +13,8 @@ constexpr int QUERY_ROWS = ATTENTION_QUERY_ROWS, KEY_ROWS = ATTENTION_KEY_ROWS;
 constexpr float LN_2 = 0.6931471805599453f, LOG2_E = 1.4426950408889634f;
 constexpr float INFINITE = __builtin_huge_valf();
 
+__device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
+
 // Fragments of 16 · TILES rows and COLUMNS columns: lane `lane` holds rows lane/4 (e 0 and 1) and lane/4 + 8 (e 2 and 3)
 // of each 16 × 8 results, columns 2·(lane%4) and the next.
 template <int TILES, int COLUMNS> using Fragments = float[TILES][COLUMNS / 8][4];
@@ -308,6 +310,45 @@ __device__ __forceinline__ void store_rows(const float (&results)[D / 8][4], con
     }
     ptx::sync_warp();
     copy_rows(through, first, rows, to, stride, relu, lane);
+}
+
+// Word i of lane q of four neighbouring lanes becomes word q of lane i.
+__device__ __forceinline__ void transpose(uint32_t (&words)[4], int lane) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        const bool upper = (lane & bit) != 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if ((i & bit) != 0) continue;
+            const uint32_t other = ptx::shuffle_xor(upper ? words[i] : words[i | bit], bit);
+            words[i] = upper ? other : words[i];
+            words[i | bit] = upper ? words[i | bit] : other;
+        }
+    }
+}
+
+// Writes half `half` of a lane's results, a row of which four neighbouring lanes have a fourth each, times `factor`, as bf16:
+// the lane's pieces of the row begin at `to`. Where `relu` is not null, those are gradients of its values.
+template <int D>
+__device__ __forceinline__ void store_row(const float (&results)[D / 8][4], int half, float factor, uint16_t *to,
+                                          const uint16_t *relu, bool inside, int lane) {
+#pragma unroll
+    for (int d = 0; d < D / 32; ++d) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float *pair = &results[4 * d + i][2 * half];
+            words[i] = ptx::pack_bf16(pair[0] * factor, pair[1] * factor);
+        }
+        transpose(words, lane);
+        if (inside) {
+            uint4 values = make_uint4(words[0], words[1], words[2], words[3]);
+            if (relu != nullptr) {
+                values = where_positive(values, ptx::load_constant(reinterpret_cast<const uint4 *>(relu + d * 32)));
+            }
+            ptx::store_global(reinterpret_cast<uint4 *>(to + d * 32), values);
+        }
+    }
 }
 
 } // namespace attention

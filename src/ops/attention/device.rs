@@ -37,6 +37,7 @@ pub struct DeviceAttention {
     blocks: Buffer<AttentionBlock>,
     warpgroup_tiles: Buffer<AttentionTile>,
     warpgroup_blocks: Buffer<AttentionBlock>,
+    backward_warpgroup_sets: Buffer<AttentionTile>,
     backward_blocks: Buffer<AttentionBlock>,
     backward_sets: Buffer<AttentionTile>,
     d_query_tiles: Buffer<AttentionTile>,
@@ -58,6 +59,7 @@ impl DeviceAttention {
             blocks: package.put(&plan.forward_groups.blocks)?,
             warpgroup_tiles: package.put(&plan.forward_warpgroups.tiles)?,
             warpgroup_blocks: package.put(&plan.forward_warpgroups.blocks)?,
+            backward_warpgroup_sets: package.put(&plan.backward_warpgroups.sets)?,
             backward_blocks: package.put(&plan.backward_blocks)?,
             backward_sets: package.put(&plan.backward_sets)?,
             d_query_tiles: package.put(&plan.d_query_tiles)?,
@@ -222,6 +224,8 @@ pub fn attention_backward(
     let [values, ..] = attention.lens();
     let sums = plan.output_rows * plan.heads.count;
     let mut operands = Operands::new(gpu, "attention, backward");
+    let of_warpgroups = &attention.backward_warpgroup_sets;
+    operands.reads("sets of warpgroups", of_warpgroups, plan.backward_warpgroups.sets.len())?;
     operands.reads("blocks of sets", &attention.backward_blocks, plan.backward_blocks.len())?;
     operands.reads("sets", &attention.backward_sets, plan.backward_sets.len())?;
     operands.reads("tiles of queries", &attention.d_query_tiles, plan.d_query_tiles.len())?;
@@ -243,11 +247,16 @@ pub fn attention_backward(
         d_kv,
         ..plan.backward_numbers(relu, dropout)
     };
+    if let Some(launch) = plan.backward_by_warpgroups(dropout.is_some()) {
+        let parameter = AttentionBackward { tiles: of_warpgroups.pointer(), ..parameter };
+        // SAFETY: the buffers have the kernel's sizes, the sets lie inside of the batch, and memory that is given back is
+        // freed in the stream's order.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
     if let Some(launch) = plan.backward(dropout.is_some()) {
         let (tiles, blocks) = (attention.backward_sets.pointer(), attention.backward_blocks.pointer());
         let parameter = AttentionBackward { tiles, blocks, ..parameter };
-        // SAFETY: the buffers have the kernel's sizes, the sets lie inside of the batch, and memory that is given back is
-        // freed in the stream's order.
+        // SAFETY: as above.
         unsafe { gpu.launch(&launch, &parameter) }?;
     }
     if let Some(launch) = plan.d_queries(dropout.is_some()) {

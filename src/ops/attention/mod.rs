@@ -7,6 +7,8 @@
 
 mod backward;
 #[cfg(feature = "cuda")]
+mod backward_warpgroups;
+#[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]
 mod device;
@@ -25,6 +27,8 @@ mod tiles;
 use std::ops::Range;
 
 pub use backward::backward;
+#[cfg(feature = "cuda")]
+pub use backward_warpgroups::BackwardWarpgroups;
 #[cfg(feature = "cuda")]
 pub use device::{DeviceAttention, Qkv, attention_backward, attention_forward};
 pub use forward::forward;

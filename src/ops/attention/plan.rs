@@ -1,5 +1,6 @@
 //! How attention is launched: which block takes which queries or keys, and with how much shared memory.
 
+use super::backward_warpgroups::BackwardWarpgroups;
 use super::forward_groups::ForwardGroups;
 use super::forward_warpgroups::ForwardWarpgroups;
 use super::groups::{Group, Groups, Residence, TILE_ROWS, tiles};
@@ -34,6 +35,8 @@ pub struct AttentionPlan {
     pub forward_groups: ForwardGroups,
     /// What blocks of warpgroups do of it: nothing, unless their matrix instructions are asked for.
     pub forward_warpgroups: ForwardWarpgroups,
+    /// What blocks of warpgroups do in backward: nothing, unless their matrix instructions are asked for.
+    pub backward_warpgroups: BackwardWarpgroups,
     /// Backward, of few points, or of the sets that stay on the chip: what each block of a head does, long sets first.
     pub backward_blocks: Vec<AttentionBlock>,
     /// The sets of these blocks.
@@ -63,13 +66,18 @@ impl AttentionPlan {
             return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
         }
         let sets = whole_sets(roles, offsets);
+        let [of_backward_warpgroups, of_backward] = if limits.wgmma {
+            BackwardWarpgroups::part(roles, heads.width, sets.clone(), limits)
+        } else {
+            [Vec::new(), sets.clone()]
+        };
         let backward = if has_few_points(roles) {
-            Groups::new(sets.clone(), ATTENTION_POINTS_WARPS, |set| {
+            Groups::new(of_backward, ATTENTION_POINTS_WARPS, |set| {
                 Some(points_group(roles, heads.width, set))
             })
         } else {
             let bytes = limits.shared_per_block.saturating_sub(NOTES_BYTES);
-            Groups::new(sets.clone(), ATTENTION_GROUPS_WARPS, |set| {
+            Groups::new(of_backward, ATTENTION_GROUPS_WARPS, |set| {
                 backward_residence(heads.width, set).group(set, ATTENTION_GROUPS_WARPS, bytes)
             })
         };
@@ -83,15 +91,16 @@ impl AttentionPlan {
             output_rows,
             forward_groups: ForwardGroups::new(roles, of_groups, heads, limits),
             forward_warpgroups: ForwardWarpgroups::new(of_warpgroups, heads, limits),
+            backward_warpgroups: BackwardWarpgroups::new(of_backward_warpgroups, heads),
             backward_bytes: backward.shared_bytes(),
             backward_blocks: backward.blocks,
             backward_sets: backward.sets,
             d_query_tiles: query_tiles(backward.streamed.clone()),
             d_key_tiles: key_tiles(backward.streamed),
         };
-        let forward = [plan.forward(true), plan.forward_by_warpgroups(true)];
-        let backward = [plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
-        let launches = forward.into_iter().chain(backward);
+        let by_warpgroups = [plan.forward_by_warpgroups(true), plan.backward_by_warpgroups(true)];
+        let by_warps = [plan.forward(true), plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
+        let launches = by_warpgroups.into_iter().chain(by_warps);
         for launch in launches.flatten() {
             launch.check(limits)?;
         }
@@ -111,10 +120,10 @@ impl AttentionPlan {
         let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
         let blocks_of = |sets: usize| sets.saturating_mul(size_of::<AttentionBlock>());
         // Forward, by warps and by warpgroups together, has no more groups than tiles of queries, and no more blocks than groups.
-        // Backward, a set is in the table of whole sets and has a block at most, or it has tiles: four tables. Each begins at an
+        // Backward, a set is in a table of whole sets and has a block at most, or it has tiles: five tables. Each begins at an
         // aligned place.
         let backward = of_queries + of_keys + blocks_of(sets);
-        Arena::bytes_for([of_queries, blocks_of(queries), 1, 1, backward, 1, 1, 1])
+        Arena::bytes_for([of_queries, blocks_of(queries), 1, 1, backward, 1, 1, 1, 1])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -182,6 +191,11 @@ impl AttentionPlan {
     /// The launch of forward's kernel for the sets that warpgroups take; `None` where there are none.
     pub fn forward_by_warpgroups(&self, dropout: bool) -> Option<Plan> {
         self.forward_warpgroups.launch(self.heads, dropout)
+    }
+
+    /// The launch of backward's kernel for the sets that warpgroups take; `None` where there are none.
+    pub fn backward_by_warpgroups(&self, dropout: bool) -> Option<Plan> {
+        self.backward_warpgroups.launch(self.heads, dropout)
     }
 
     /// The launch of the kernel for all gradients, of few points, or of the sets that stay on the chip; `None` where there
@@ -542,7 +556,8 @@ mod tests {
                 in_blocks += block.sets;
             }
             prop_assert_eq!(in_blocks as usize, plan.backward_sets.len());
-            for set in &plan.backward_sets {
+            prop_assert!(wgmma || plan.backward_warpgroups.sets.is_empty());
+            for set in plan.backward_sets.iter().chain(&plan.backward_warpgroups.sets) {
                 count(&mut of_queries, set.output_begin, set.query_rows);
                 count(&mut keys, set.key_begin, set.key_rows);
             }
@@ -559,8 +574,9 @@ mod tests {
             let end = ends.fold(0, |end, (first, next)| if first == end { next } else { -1 });
             prop_assert_eq!(end, groups.tiles.len() as i32);
             let of_forward = [&groups.tiles, &warpgroups.tiles];
-            let of_backward = [&plan.backward_sets, &plan.d_query_tiles, &plan.d_key_tiles];
-            let tiles = of_forward.into_iter().chain(of_backward);
+            let of_backward = [&plan.backward_sets, &plan.backward_warpgroups.sets];
+            let streamed = [&plan.d_query_tiles, &plan.d_key_tiles];
+            let tiles = of_forward.into_iter().chain(of_backward).chain(streamed);
             let blocks = [&groups.blocks, &warpgroups.blocks, &plan.backward_blocks];
             let bytes = tiles.map(|tiles| size_of_val(&tiles[..]));
             let bytes = bytes.chain(blocks.map(|blocks| size_of_val(&blocks[..])));

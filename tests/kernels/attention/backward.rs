@@ -4,9 +4,9 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::AttentionBackward;
+use setrank::device::abi::{AttentionBackward, AttentionBlock, AttentionTile};
 use setrank::device::check::Deviation;
-use setrank::device::{Gpu, Limits};
+use setrank::device::{Gpu, Limits, Plan};
 use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration};
@@ -40,15 +40,8 @@ impl family::Problem for Whole {
     fn launch(&self, limits: &Limits) -> Launch {
         let problem = &self.0;
         let plan = problem.forward().plan(limits).unwrap();
-        let mut buffers = inputs(problem);
-        buffers.extend([
-            (offset_of!(AttentionBackward, output), "output", given(problem.heads())),
-            (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.backward_sets)),
-            (offset_of!(AttentionBackward, blocks), "blocks", given(&plan.backward_blocks)),
-            (offset_of!(AttentionBackward, d_q), "d_q", poisoned::<bf16>(problem.d_heads().len())),
-            (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
-        ]);
-        launch(problem, &plan, plan.backward(problem.forward().dropout().is_some()), buffers)
+        let launch = plan.backward(problem.forward().dropout().is_some());
+        of_whole_sets(problem, &plan, launch, &plan.backward_sets, Some(&plan.backward_blocks))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -100,6 +93,25 @@ impl family::Problem for Keys {
     }
 }
 
+/// A launch of a kernel for all gradients of these sets, which may be shared out to blocks.
+pub fn of_whole_sets(
+    problem: &BackwardProblem,
+    plan: &AttentionPlan,
+    of: Option<Plan>,
+    sets: &[AttentionTile],
+    blocks: Option<&[AttentionBlock]>,
+) -> Launch {
+    let mut buffers = inputs(problem);
+    buffers.extend([
+        (offset_of!(AttentionBackward, output), "output", given(problem.heads())),
+        (offset_of!(AttentionBackward, tiles), "tiles", given(sets)),
+        (offset_of!(AttentionBackward, d_q), "d_q", poisoned::<bf16>(problem.d_heads().len())),
+        (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
+    ]);
+    buffers.extend(blocks.map(|blocks| (offset_of!(AttentionBackward, blocks), "blocks", given(blocks))));
+    launch(problem, plan, of, buffers)
+}
+
 type Buffers = Vec<(usize, &'static str, Vec<u8>)>;
 
 /// What all kernels read.
@@ -112,12 +124,7 @@ fn inputs(problem: &BackwardProblem) -> Buffers {
     ]
 }
 
-fn launch(
-    problem: &BackwardProblem,
-    plan: &AttentionPlan,
-    launch: Option<setrank::device::Plan>,
-    buffers: Buffers,
-) -> Launch {
+fn launch(problem: &BackwardProblem, plan: &AttentionPlan, launch: Option<Plan>, buffers: Buffers) -> Launch {
     let numbers = plan.backward_numbers(problem.relu(), problem.forward().dropout());
     family::launch(launch.expect("a problem has rows"), &numbers, buffers)
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::{env, fs};
 
-use super::counted::{Row, SHAPES, STREAMED, Shape, row};
+use super::counted::{ONE_HEAD, Row, SHAPES, STREAMED, Shape, row};
 use crate::family::ACCEPT_COUNTERS as ACCEPT;
 
-/// Rates of an H100: bytes, products of warps by mma.sync, exponentials and wavefronts in a nanosecond.
+/// Rates of an H100: bytes, products of warps by wgmma and by mma.sync, exponentials and wavefronts in a nanosecond.
 const BYTES: f64 = 3.0e3;
-const PRODUCTS: f64 = 0.65 * 798e3 / 4096.0;
+const PRODUCTS_OF_WARPGROUPS: f64 = 798e3 / 4096.0;
+const PRODUCTS: f64 = 0.65 * PRODUCTS_OF_WARPGROUPS;
 const EXPONENTIALS: f64 = 3.6e3;
 const WAVEFRONTS: f64 = 132.0 * 1.7;
 
@@ -24,13 +25,20 @@ struct Line {
     blocks: &'static str,
 }
 
-const LINES: [Line; 8] = [
+const LINES: [Line; 10] = [
     Line {
         what: "forward, keys stay",
         kernels: &["attention_forward_d32"],
         shape: "360",
         products: 2,
         blocks: "3: registers of 12 warps with three tiles of queries each",
+    },
+    Line {
+        what: "forward, by warpgroups",
+        kernels: &["attention_forward_wgmma_d32"],
+        shape: "360",
+        products: 2,
+        blocks: "2: registers of 8 warps that attend and 4 that load",
     },
     Line {
         what: "forward, streamed",
@@ -61,6 +69,13 @@ const LINES: [Line; 8] = [
         blocks: "1: 8 warps with all registers, a set in shared memory",
     },
     Line {
+        what: "backward, by warpgroups",
+        kernels: &["attention_backward_wgmma_d32"],
+        shape: "360, one head",
+        products: 5,
+        blocks: "1: registers of 8 warps that hold 32 keys each, of 4 that load and sum",
+    },
+    Line {
         what: "backward, streamed",
         kernels: &["attention_d_queries_d32", "attention_d_keys_d32"],
         shape: "360 streamed",
@@ -85,7 +100,7 @@ const LINES: [Line; 8] = [
 
 impl Line {
     fn shape(&self) -> &'static Shape {
-        let mut shapes = SHAPES.iter().chain([&STREAMED]);
+        let mut shapes = SHAPES.iter().chain([&STREAMED, &ONE_HEAD]);
         shapes.find(|shape| shape.name == self.shape).expect("a shape that is counted")
     }
 
@@ -97,15 +112,16 @@ impl Line {
         let (exponentials, wavefronts) = (sum(|row| row.exponentials), sum(|row| row.wavefronts));
         // Of a document in all layers.
         let time = |count: f64, rate: f64| count / shape.documents() * HEADS * LAYERS / rate;
+        let rate = if self.kernels[0].contains("wgmma") { PRODUCTS_OF_WARPGROUPS } else { PRODUCTS };
         let least = [
             time(shape.bytes(self.products == 5, 32), BYTES),
-            time(shape.products(self.products, 32), PRODUCTS),
+            time(shape.products(self.products, 32), rate),
             time(shape.pairs(), EXPONENTIALS),
         ];
         let floor = least.into_iter().fold(0.0, f64::max);
         let times = [
             ("bytes", time(bytes, BYTES)),
-            ("products", time(products, PRODUCTS)),
+            ("products", time(products, rate)),
             ("exponentials", time(exponentials, EXPONENTIALS)),
             ("wavefronts", time(wavefronts, WAVEFRONTS)),
         ];

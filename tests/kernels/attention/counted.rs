@@ -64,6 +64,9 @@ const WIDE: [&str; 5] = ["64x1", "32x40", "360", "20 to 360", "360 to 20"];
 /// A set that does not stay on the chip, of a card with little shared memory.
 pub static STREAMED: Shape = Shape { heads: 1, ..these("360 streamed", Roles::Documents, &[360]) };
 
+/// A set of Istella's mean size, of one head.
+pub static ONE_HEAD: Shape = Shape { heads: 1, ..these("360, one head", Roles::Documents, &[360]) };
+
 impl Shape {
     fn sizes(&self) -> Vec<usize> {
         match self.sizes {

@@ -1,10 +1,10 @@
 //! Attention over sets.
 
 mod aims;
-mod backward;
+pub mod backward;
 mod bugs;
 mod cost;
-mod counted;
+pub mod counted;
 pub mod forward;
 mod launcher;
 
@@ -144,7 +144,7 @@ fn cases() -> Vec<Case> {
 
 /// Makes all scores of a set, whose first head's rows of queries and keys are these, so small that a score of 0, as keys
 /// behind the set have it, would weigh more than there are numbers for.
-fn far_below(problem: &mut Problem, queries: Range<usize>, keys: Range<usize>) {
+pub fn far_below(problem: &mut Problem, queries: Range<usize>, keys: Range<usize>) {
     let width = problem.heads().width;
     let far = bf16::from_f64(200.0f64.sqrt() / (width as f64).powf(0.25));
     let [q, kv] = problem.qkv_mut();

@@ -7,9 +7,17 @@ const D32_DROPOUT: &str = "attention_forward_wgmma_d32_dropout";
 /// They do too, and in the last pass not all warpgroups have queries.
 const D64_DROPOUT: &str = "attention_forward_wgmma_d64_dropout";
 
+/// Of backward: keys come in two passes, and some blocks of them have warps without keys.
+const BACKWARD_D32_DROPOUT: &str = "attention_backward_wgmma_d32_dropout";
+/// Two passes, in the second of which one of the warpgroups has no keys.
+const BACKWARD_D64_DROPOUT: &str = "attention_backward_wgmma_d64_dropout";
+
+/// Of launches of one block.
+const NO_BLOCK: &str = "a grid of ";
+
 const UNWRITTEN: &str = "is read before anything is written to it";
 
-pub const IN_SOURCES: [Bug; 18] = [
+pub const IN_SOURCES: [Bug; 30] = [
     Bug {
         what: "registers that are not fenced",
         file: "attention_forward_sm90.cuh",
@@ -68,7 +76,7 @@ pub const IN_SOURCES: [Bug; 18] = [
     },
     Bug {
         what: "pieces where they are not",
-        file: "attention_ring_sm90.cuh",
+        file: "attention_warpgroup_sm90.cuh",
         right: "SWIZZLE = D == 32 ? 2 : 1",
         wrong: "SWIZZLE = D == 32 ? 3 : 2",
         kernels: D64_DROPOUT,
@@ -76,7 +84,7 @@ pub const IN_SOURCES: [Bug; 18] = [
     },
     Bug {
         what: "rows where they are not",
-        file: "attention_ring_sm90.cuh",
+        file: "attention_warpgroup_sm90.cuh",
         right: "EIGHT_ROWS = Tile<D>::bytes(8) >> 4",
         wrong: "EIGHT_ROWS = Tile<D>::bytes(4) >> 4",
         kernels: D64_DROPOUT,
@@ -154,17 +162,118 @@ pub const IN_SOURCES: [Bug; 18] = [
         kernels: D32_DROPOUT,
         found_by: &[WRONG_RESULTS],
     },
+    Bug {
+        what: "gradients' registers that are not fenced",
+        file: "attention_backward_sm90.cuh",
+        right: "                ptx::wgmma_fence(d_value[b], d_key[b], operands[u]);\n",
+        wrong: "                ptx::wgmma_fence(operands[u]);\n",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["wgmma_fence has not had the registers of d"],
+    },
+    Bug {
+        what: "a second unit that is not fenced",
+        file: "attention_backward_sm90.cuh",
+        right: "                ptx::wgmma_fence(operands[u]);\n",
+        wrong: "",
+        kernels: BACKWARD_D64_DROPOUT,
+        found_by: &["wgmma_fence has not had the registers of a"],
+    },
+    Bug {
+        what: "weights that are not waited for",
+        file: "attention_backward_sm90.cuh",
+        right: "        wait<1>(weights);\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &[WRONG_RESULTS, "while a wgmma_m64k16_bf16"],
+    },
+    Bug {
+        what: "gradients that are not waited for",
+        file: "attention_backward_sm90.cuh",
+        right: "            ptx::wgmma_wait<0>(d_key[b]);\n            ptx::wgmma_wait<0>(d_value[b]);\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "s that products may not see yet",
+        file: "attention_backward_sm90.cuh",
+        right: "            ptx::fence_proxy_async();\n            ptx::sync_warp();\n",
+        wrong: "            ptx::sync_warp();\n",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["which has not called fence_proxy_async since"],
+    },
+    Bug {
+        what: "keys that products may not see yet",
+        file: "attention_backward_sm90.cuh",
+        right: "        ptx::fence_proxy_async();\n        ptx::barrier();\n",
+        wrong: "        ptx::barrier();\n",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["which has not called fence_proxy_async since"],
+    },
+    Bug {
+        what: "the other phase",
+        file: "attention_backward_sm90.cuh",
+        right: "ptx::mbarrier_wait(Places<D>::full(slot), phase);",
+        wrong: "ptx::mbarrier_wait(Places<D>::full(slot), phase ^ 1);",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &[UNWRITTEN, "is read while a cp_async_16 into it is under way", "deadlock"],
+    },
+    Bug {
+        what: "s that is multiplied before it is there",
+        file: "attention_backward_sm90.cuh",
+        right: "                ptx::mbarrier_wait(Places<D>::weighed(slot), phase);\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &[UNWRITTEN, "fence_proxy_async", "is overwritten while", "one arrival more", "deadlock"],
+    },
+    Bug {
+        what: "a tile that is there before the place of its s is free",
+        file: "attention_backward_sm90.cuh",
+        right: "                gather(tile, slot, steps, pass > 0, pass + 1 == passes);\n                // With it, the place of s is free too.\n                if (more) finish(slot);\n",
+        wrong: "                if (more) finish(slot);\n                gather(tile, slot, steps, pass > 0, pass + 1 == passes);\n",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it", "fence_proxy_async", WRONG_RESULTS],
+    },
+    Bug {
+        what: "values that s takes the place of too early",
+        file: "attention_backward_sm90.cuh",
+        right: "        ptx::barrier_sync(1, WEIGHERS * GROUP);\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "keys that are replaced too early",
+        file: "attention_backward_sm90.cuh",
+        right: "        if (first > 0) ptx::barrier();\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &["is overwritten while", "deadlock", "barrier", WRONG_RESULTS],
+    },
+    Bug {
+        what: "keys behind the set that count",
+        file: "attention_backward_sm90.cuh",
+        right: "            if (valid < 16) mask_rows<LAST>(weights, valid);\n",
+        wrong: "",
+        kernels: BACKWARD_D32_DROPOUT,
+        found_by: &[WRONG_RESULTS],
+    },
 ];
 
 pub const IN_LAUNCHES: [WrongLaunch; 7] = [
     WrongLaunch::too_little_shared_memory(""),
-    WrongLaunch::a_block_too_few(""),
-    WrongLaunch::a_block_too_many("", &["of `blocks` of"]),
+    WrongLaunch {
+        what: "a block too few",
+        change: |launch| launch.grid[0] -= 1,
+        kernels: "",
+        found_by: &[WRONG_RESULTS, NO_BLOCK],
+    },
+    WrongLaunch::a_block_too_many("", &["of `blocks` of", "of `tiles` of"]),
     WrongLaunch {
         what: "a head too few",
         change: |launch| launch.grid[1] -= 1,
         kernels: "",
-        found_by: &[WRONG_RESULTS],
+        found_by: &[WRONG_RESULTS, NO_BLOCK],
     },
     WrongLaunch {
         what: "a warp too few",
@@ -182,6 +291,6 @@ pub const IN_LAUNCHES: [WrongLaunch; 7] = [
         what: "a buffer that is too short",
         change: |launch| launch.buffers[1].bytes.truncate(512),
         kernels: "",
-        found_by: &["of `kv` of 512 bytes"],
+        found_by: &["of `kv` of 512 bytes", "at byte -"],
     },
 ];

@@ -1,5 +1,6 @@
-//! Attention over sets, forward, by matrix instructions of warpgroups.
+//! Attention over sets by matrix instructions of warpgroups.
 
+mod backward;
 mod bugs;
 
 use half::bf16;
@@ -52,9 +53,13 @@ fn card(kib: u32, multiprocessors: u32) -> Limits {
     Limits { shared_per_multiprocessor: kib << 10, multiprocessors, ..Limits::SM_90 }
 }
 
-/// Sets whose keys stay, and sets for which they go round, with warpgroups that wait for others in the last pass; whole
-/// ones, and ranges of queries; last chunks of every number of steps.
 fn cases() -> Vec<Case> {
+    forward_cases().into_iter().chain(backward::cases()).collect()
+}
+
+/// Of forward: sets whose keys stay, and sets for which they go round, with warpgroups that wait for others in the last pass;
+/// whole ones, and ranges of queries; last chunks of every number of steps.
+fn forward_cases() -> Vec<Case> {
     let case = |limits, sizes: &[usize], width, rate| {
         Case::new(limits, ByWarpgroups(rising(documents(sizes, 2, width, rate))))
     };
@@ -78,7 +83,7 @@ fn counted() -> Vec<Counted> {
             useful_products: (count * 2 * width * sizes.iter().map(|n| n * n).sum::<usize>()) as f64 / 2048.0,
         })
     };
-    [32, 64].into_iter().flat_map(of).collect()
+    [32, 64].into_iter().flat_map(of).chain(backward::counted()).collect()
 }
 
 /// Runs a problem on the emulator.

@@ -12,7 +12,7 @@ pub use forward::Answer;
 use half::bf16;
 
 use super::tiles::whole_sets;
-use super::{Attention, AttentionPlan, ForwardWarpgroups, Heads, Roles, Rows};
+use super::{Attention, AttentionPlan, BackwardWarpgroups, ForwardWarpgroups, Heads, Roles, Rows};
 use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
@@ -148,6 +148,11 @@ impl Problem {
     /// What blocks of warpgroups do in forward, if all sets are theirs.
     pub fn warpgroups(&self, limits: &Limits) -> ForwardWarpgroups {
         ForwardWarpgroups::new(whole_sets(self.roles, &self.offsets), self.heads, limits)
+    }
+
+    /// The same in backward.
+    pub fn backward_warpgroups(&self) -> BackwardWarpgroups {
+        BackwardWarpgroups::new(whole_sets(self.roles, &self.offsets), self.heads)
     }
 
     fn sets(&self) -> impl Iterator<Item = Set> {
