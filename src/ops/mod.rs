@@ -34,7 +34,7 @@ pub mod score;
 pub mod scratch;
 pub mod simd;
 #[cfg(feature = "cuda")]
-mod sizes;
+pub(crate) mod sizes;
 #[cfg(feature = "cuda")]
 mod values;
 

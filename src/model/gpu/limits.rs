@@ -2,13 +2,13 @@
 
 use crate::config::ModelConfig;
 use crate::device::DeviceError;
+use crate::ops::sizes::MAX_WIDTH;
 
 /// Widths are multiples of this many values: of a tile of products.
 pub const WIDTH: usize = 64;
 
 const MAX_HIDDEN: usize = 512;
 const MAX_INDUCING: usize = 128;
-const MAX_FFN: usize = 4096;
 const MAX_FEATURES: usize = 4096;
 const MAX_CENTERS: usize = 1024;
 
@@ -30,9 +30,9 @@ pub fn check(config: &ModelConfig) -> Result<(), DeviceError> {
             config.num_heads
         ));
     }
-    if !ffn_size.is_multiple_of(WIDTH) || ffn_size > MAX_FFN {
+    if !ffn_size.is_multiple_of(WIDTH) || ffn_size > MAX_WIDTH {
         return refuse(format!(
-            "ffn_size is {ffn_size}, and has to be a multiple of {WIDTH} up to {MAX_FFN}"
+            "ffn_size is {ffn_size}, and has to be a multiple of {WIDTH} up to {MAX_WIDTH}"
         ));
     }
     for (name, value, most) in [
@@ -55,6 +55,7 @@ mod tests {
     fn what_no_kernel_computes_is_refused() {
         let config = ModelConfig { num_features: 220, ..ModelConfig::default() };
         check(&config).unwrap();
+        check(&ModelConfig { ffn_size: 64 * 101, ..config.clone() }).unwrap();
         for (config, part) in [
             (ModelConfig { hidden_size: 96, num_heads: 3, ..config.clone() }, "hidden_size is 96"),
             (ModelConfig { hidden_size: 1024, num_heads: 16, ..config.clone() }, "multiple of 64 up to 512"),
@@ -63,6 +64,7 @@ mod tests {
                 "a head is 16 wide (hidden_size 256 / num_heads 16)",
             ),
             (ModelConfig { ffn_size: 100, ..config.clone() }, "ffn_size is 100"),
+            (ModelConfig { ffn_size: 1 << 21, ..config.clone() }, "multiple of 64 up to 1048576"),
             (ModelConfig { num_inducing: 129, ..config.clone() }, "num_inducing is 129"),
             (ModelConfig { num_features: 5000, ..config.clone() }, "has to be 4096 or less"),
         ] {

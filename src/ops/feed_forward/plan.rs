@@ -4,7 +4,7 @@ use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
-use crate::ops::sizes::{refuse_rows, refuse_width};
+use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
 /// Rows, and the widths of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl FeedForwardShape {
     pub fn check(&self) -> Result<(), DeviceError> {
         let launch = "a network in one kernel";
         refuse_rows(launch, self.rows)?;
-        refuse_width(launch, "inner columns", self.inner)?;
+        refuse_width(launch, "inner columns", self.inner, MAX_WIDTH)?;
         if self.width == 0 || self.width > FEED_FORWARD_WIDTH as usize || !self.width.is_multiple_of(64) {
             return Err(DeviceError::Shapes(format!(
                 "{launch} on a GPU: rows have a multiple of 64 and at most {FEED_FORWARD_WIDTH} columns, not {}",
@@ -134,7 +134,7 @@ mod tests {
             (1, 320, 64, "a multiple of 64 and at most 256 columns, not 320"),
             (1, 96, 64, "not 96"),
             (1, 0, 64, "not 0"),
-            (1, 64, 100, "inner columns are a multiple of 64 up to 4096, not 100"),
+            (1, 64, 100, "inner columns are a multiple of 64 up to 1048576, not 100"),
             ((1 << 30) + 1, 64, 64, "at most 1073741824 rows"),
         ] {
             let message = FeedForwardShape { rows, width, inner }.check().unwrap_err().to_string();

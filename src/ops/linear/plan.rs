@@ -7,7 +7,7 @@ use crate::device::abi::{
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::parts::Parts;
-use crate::ops::sizes::{refuse_rows, refuse_width};
+use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
 /// Sizes of a layer and its batch. On a GPU both widths are multiples of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +71,20 @@ pub struct LinearPlan {
 impl LinearPlan {
     /// The plan for a layer whose output stands in memory as `layout` says.
     ///
-    /// Refuses widths that are no multiple of 64 or exceed 4096, more than 2³⁰ rows, and heads that are not 32 or 64 wide.
+    /// Refuses widths that are no multiple of 64 or exceed 2²⁰, more than 2³⁰ rows, more results than a grid has blocks
+    /// for, and heads that are not 32 or 64 wide.
     pub fn new(shape: LinearShape, layout: Layout) -> Result<Self, DeviceError> {
         let launch = "a linear layer";
         refuse_rows(launch, shape.rows)?;
-        refuse_width(launch, "inputs", shape.inputs)?;
-        refuse_width(launch, "outputs", shape.outputs)?;
+        refuse_width(launch, "inputs", shape.inputs, MAX_WIDTH)?;
+        refuse_width(launch, "outputs", shape.outputs, MAX_WIDTH)?;
+        let tiles = blocks(shape.rows, LINEAR_ROWS) * blocks(shape.inputs.max(shape.outputs), LINEAR_COLUMNS);
+        if tiles > Limits::MAX_GRID_X as usize {
+            return Err(DeviceError::Shapes(format!(
+                "{launch} on a GPU: at most {} tiles of {LINEAR_ROWS} rows and {LINEAR_COLUMNS} columns, not {tiles}",
+                Limits::MAX_GRID_X
+            )));
+        }
         let width = match layout {
             Layout::Rows => shape.outputs,
             Layout::Heads { width: width @ (32 | 64) } => width,
@@ -194,6 +202,7 @@ mod tests {
             (129, 64, 192, 6, 2, [2, 1]),
             (1280, 256, 1024, 160, 40, [32, 5]),
             (1 << 30, 4096, 4096, 1 << 29, 1 << 29, [2048, 1]),
+            (1, 1 << 20, 1 << 20, 1 << 14, 1 << 14, [1 << 27, 1]),
         ] {
             let plan = plan(rows, inputs, outputs);
             let launches =
@@ -224,9 +233,17 @@ mod tests {
     #[test]
     fn bad_shapes() {
         for (rows, inputs, outputs, layout, part) in [
-            (1, 65, 64, Layout::Rows, "inputs are a multiple of 64 up to 4096, not 65"),
-            (1, 64, 0, Layout::Rows, "outputs are a multiple of 64 up to 4096, not 0"),
-            (1, 64, 4160, Layout::Rows, "not 4160"),
+            (1, 65, 64, Layout::Rows, "inputs are a multiple of 64 up to 1048576, not 65"),
+            (1, 64, 0, Layout::Rows, "outputs are a multiple of 64 up to 1048576, not 0"),
+            (1, 64, (1 << 20) + 64, Layout::Rows, "not 1048640"),
+            (
+                1 << 30,
+                64,
+                1 << 14,
+                Layout::Rows,
+                "at most 2147483647 tiles of 128 rows and 64 columns, not 2147483648",
+            ),
+            (1 << 30, 1 << 14, 64, Layout::Rows, "not 2147483648"),
             ((1 << 30) + 1, 64, 64, Layout::Rows, "at most 1073741824 rows"),
             (1, 64, 64, Layout::Heads { width: 48 }, "a head is 32 or 64 wide, not 48"),
         ] {

@@ -63,8 +63,8 @@ impl RbfShape {
     }
 }
 
-/// Most features, and values of a row of x.
-const MAX_FEATURES: usize = 4096;
+/// Most features, values of a row of x, and outputs.
+const MAX_WIDTH: usize = 4096;
 
 /// Most centres of a feature.
 const MAX_CENTERS: usize = 1024;
@@ -83,12 +83,11 @@ impl RbfPlan {
     pub fn new(shape: RbfShape) -> Result<Self, DeviceError> {
         let launch = "the rbf input";
         refuse_rows(launch, shape.rows)?;
-        refuse_width(launch, "outputs", shape.outputs)?;
-        refuse_width(launch, "values of a row of x", shape.stride)?;
+        refuse_width(launch, "outputs", shape.outputs, MAX_WIDTH)?;
+        refuse_width(launch, "values of a row of x", shape.stride, MAX_WIDTH)?;
         let refuse = |reason: String| Err(DeviceError::Shapes(format!("{launch} on a GPU: {reason}")));
-        let most = shape.stride.min(MAX_FEATURES);
-        if !(1..=most).contains(&shape.features) {
-            return refuse(format!("1 to {most} features in such rows, not {}", shape.features));
+        if !(1..=shape.stride).contains(&shape.features) {
+            return refuse(format!("1 to {} features in such rows, not {}", shape.stride, shape.features));
         }
         if !(1..=MAX_CENTERS).contains(&shape.centers) {
             return refuse(format!("1 to {MAX_CENTERS} centres of a feature, not {}", shape.centers));

@@ -280,7 +280,7 @@ fn configurations() -> Vec<(ModelConfig, Loss)> {
         }
     }
     let ordinal = ordinals(1, OrdinalAt::EveryBlock);
-    let wide = ModelConfig { hidden_size: 128, ffn_size: 192, num_blocks: 1, ordinal, ..imsab() };
+    let wide = ModelConfig { hidden_size: 128, ffn_size: 4160, num_blocks: 1, ordinal, ..imsab() };
     let none = ModelConfig { num_blocks: 0, ordinal: ordinals(1, OrdinalAt::Input), ..config() };
     all.extend([(wide, Loss::SoftmaxCrossEntropy), (none, Loss::AttentionRank)]);
     all
