@@ -1,5 +1,8 @@
 //! Sums of a matrix product as GPUs make them, for the rule of [`check`](super::check).
 
+use crate::ops::Scalar;
+use crate::ops::simd::vectorized;
+
 /// Products that a matrix instruction adds at once (m16n8k16).
 const AT_ONCE: usize = 16;
 
@@ -14,26 +17,6 @@ pub(crate) enum Sums {
     Nearest,
     /// 16 products and what was there exactly, their sum toward zero to f32.
     Truncated,
-}
-
-impl Sums {
-    /// The sum of the products of pairs, in their order.
-    pub fn of(self, pairs: impl Iterator<Item = (f32, f32)>) -> f32 {
-        match self {
-            Sums::Nearest => pairs.fold(0.0, |sum, (a, b)| sum + a * b),
-            Sums::Truncated => {
-                let (mut sum, mut added) = (0.0, 0);
-                for (a, b) in pairs {
-                    sum += f64::from(a) * f64::from(b);
-                    added += 1;
-                    if added % AT_ONCE == 0 {
-                        sum = toward_zero(sum).into();
-                    }
-                }
-                toward_zero(sum)
-            }
-        }
-    }
 }
 
 /// Sums of a matrix product side by side, for which products come a row at a time.
@@ -52,14 +35,13 @@ impl RowOfSums {
 
     /// Adds factor · row.
     pub fn add(&mut self, factor: f32, row: &[f32]) {
-        let pairs = self.values.iter_mut().zip(row);
         match self.sums {
-            Sums::Nearest => pairs.for_each(|(sum, value)| *sum = (*sum as f32 + factor * value).into()),
-            Sums::Truncated => pairs.for_each(|(sum, &value)| *sum += f64::from(factor) * f64::from(value)),
+            Sums::Nearest => add_in_f32(&mut self.values, factor, row),
+            Sums::Truncated => add_exactly(&mut self.values, factor, row),
         }
         self.added += 1;
         if self.sums == Sums::Truncated && self.added.is_multiple_of(AT_ONCE) {
-            self.values.iter_mut().for_each(|sum| *sum = toward_zero(*sum).into());
+            cut(&mut self.values);
         }
     }
 
@@ -69,11 +51,33 @@ impl RowOfSums {
     }
 }
 
+vectorized! {
+    /// Adds factor · row, each product and sum in the row's numbers.
+    fn add_in_f32<T: Scalar>(sums: &mut [f64], factor: T, row: &[T]) {
+        sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum = (T::from_f64(*sum) + factor * value).to_f64());
+    }
+}
+
+vectorized! {
+    /// Adds factor · row in f64.
+    fn add_exactly<T: Scalar>(sums: &mut [f64], factor: T, row: &[T]) {
+        sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += factor.to_f64() * value.to_f64());
+    }
+}
+
+vectorized! {
+    /// Cuts sums to f32.
+    fn cut<T: Scalar>(sums: &mut [T]) {
+        sums.iter_mut().for_each(|sum| *sum = T::from_f64(toward_zero(sum.to_f64()).into()));
+    }
+}
+
 /// The nearest f32 that is no larger in magnitude.
+#[inline(always)]
 fn toward_zero(value: f64) -> f32 {
     let near = value as f32;
     let is_larger = f64::from(near).abs() > value.abs();
-    if is_larger { f32::from_bits(near.to_bits() - 1) } else { near }
+    f32::from_bits(near.to_bits() - u32::from(is_larger))
 }
 
 #[cfg(test)]
@@ -85,15 +89,12 @@ mod tests {
 
     #[test]
     fn sums_are_cut() {
-        let pairs = |last: f32| vec![(1.0, 1.0), (1.5 * BETWEEN, last)];
         for (last, nearest) in [(1.0, 1.0 + 2.0 * BETWEEN), (-1.0, 1.0 - 2.0 * BETWEEN)] {
             let cut = if last > 0.0 { 1.0 } else { 1.0 - 2.0 * BETWEEN };
             for (sums, right) in [(Sums::Nearest, nearest), (Sums::Truncated, cut)] {
-                assert_eq!(sums.of(pairs(last).into_iter()), right);
-                let negative = pairs(last).into_iter().map(|(a, b)| (-a, b));
-                assert_eq!(sums.of(negative), -right);
                 let mut row = RowOfSums::new(sums, 2);
-                pairs(last).iter().for_each(|&(a, b)| row.add(a, &[b, -b]));
+                row.add(1.0, &[1.0, -1.0]);
+                row.add(1.5 * BETWEEN, &[last, -last]);
                 assert_eq!(row.values().collect::<Vec<_>>(), [right, -right]);
             }
         }
@@ -102,7 +103,11 @@ mod tests {
     /// Behind 16 products what was cut is lost, within them not.
     #[test]
     fn sixteen_products_are_added_at_once() {
-        let sum = |len| Sums::Truncated.of((0..len).map(|at| (1.0, if at == 0 { 1.0 } else { BETWEEN })));
+        let sum = |len| {
+            let mut row = RowOfSums::new(Sums::Truncated, 1);
+            (0..len).for_each(|at| row.add(1.0, &[if at == 0 { 1.0 } else { BETWEEN }]));
+            row.values().next().unwrap()
+        };
         assert_eq!([2, 3, 16].map(sum), [1.0, 1.0 + 2.0 * BETWEEN, 1.0 + 14.0 * BETWEEN]);
         assert_eq!([17, 18, 31].map(sum), [1.0 + 14.0 * BETWEEN, 1.0 + 16.0 * BETWEEN, 1.0 + 28.0 * BETWEEN]);
         assert!(toward_zero(f64::NAN).is_nan());

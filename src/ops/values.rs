@@ -1,7 +1,7 @@
 //! Values as checks of kernels take them: in f64, in other orders, and what plain evaluations make of them.
 
 use super::Scalar;
-use crate::device::sums::Sums;
+use crate::device::sums::{RowOfSums, Sums};
 
 /// Values as f64.
 pub(in crate::ops) fn wide<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {
@@ -21,11 +21,15 @@ pub(in crate::ops) fn transposed<T: Copy>(values: &[T], n: usize) -> Vec<T> {
 
 /// a `[m, k]` · b `[n, k]`ᵀ in f32, summed in an order of the k.
 pub(in crate::ops) fn plain_product(a: &[f32], b: &[f32], order: &[usize], sums: Sums) -> Vec<f32> {
-    let ordered = |values: &[f32]| -> Vec<f32> {
-        values.chunks(order.len()).flat_map(|row| order.iter().map(|&at| row[at])).collect()
-    };
-    let (a, b) = (ordered(a), ordered(b));
-    let dot = |a: &[f32], b: &[f32]| sums.of(a.iter().copied().zip(b.iter().copied()));
-    let rows = a.chunks(order.len());
-    rows.flat_map(|a| b.chunks(order.len()).map(move |b| dot(a, b))).collect()
+    let (k, n) = (order.len(), b.len() / order.len().max(1));
+    let columns = transposed(b, k);
+    let products = a.chunks(k.max(1)).flat_map(|row| row_times(row, &columns, n, order, sums));
+    products.collect()
+}
+
+/// a `[k]` · b `[k, n]` in f32, summed in an order of the k.
+pub(in crate::ops) fn row_times(a: &[f32], b: &[f32], n: usize, order: &[usize], sums: Sums) -> Vec<f32> {
+    let mut row = RowOfSums::new(sums, n);
+    order.iter().for_each(|&at| row.add(a[at], &b[at * n..][..n]));
+    row.values().collect()
 }

@@ -16,7 +16,7 @@ use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
 use crate::ops::scratch::PerThread;
-use crate::ops::values::wide;
+use crate::ops::values::{row_times, wide};
 use crate::rng::{Rng, Stream};
 
 /// The backward of a [`Problem`], given what forward leaves and the gradient of its results.
@@ -169,7 +169,6 @@ impl BackwardProblem {
         let inputs = self.forward.singles();
         let (heads, d_heads) = (singles(&self.heads), singles(&self.d_heads));
         let dimensions = draw.order(width);
-        let dot = |a: &[f32], b: &[f32]| draw.sums.of(dimensions.iter().map(|&d| (a[d], b[d])));
         // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
         let backwards = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().rev().map(|&d| a[d] * b[d]).sum() };
         let add = |to: &mut RowOfSums, weight: f32, values: &[f32]| {
@@ -182,6 +181,7 @@ impl BackwardProblem {
         let (scale, keep) = (1.0 / (width as f32).sqrt(), self.forward.keep());
         for set in self.forward.sets() {
             for head in 0..count {
+                let columns = inputs.columns(head, &set.keys);
                 let [mut d_k, mut d_v] =
                     [(); 2].map(|()| vec![RowOfSums::new(draw.sums, width); set.keys.len()]);
                 for number in draw.order(set.queries.len()) {
@@ -190,11 +190,13 @@ impl BackwardProblem {
                     let d_out = self.of_head(&d_heads, head, output);
                     let log2_sum = self.log_sum_exp[head * rows + output] * std::f32::consts::LOG2_E;
                     let kept = self.forward.kept(&set, head, number);
+                    let by_key = |row: &[f32], columns: &[f32]| {
+                        row_times(row, columns, set.keys.len(), &dimensions, draw.sums)
+                    };
+                    let [scores, d_weights] = [by_key(q, &columns[0]), by_key(d_out, &columns[1])];
                     let weigh = |key: usize| {
-                        let k = inputs.key(head, set.keys.start + key);
-                        let v = inputs.value(head, set.keys.start + key);
-                        let power = dot(q, k) * self.forward.scale_log2e() - log2_sum;
-                        (key, draw.approximate.exp2(power), dot(d_out, v) * (kept[key] * keep))
+                        let power = scores[key] * self.forward.scale_log2e() - log2_sum;
+                        (key, draw.approximate.exp2(power), d_weights[key] * (kept[key] * keep))
                     };
                     let weights: Vec<(usize, f32, f32)> =
                         draw.order(set.keys.len()).into_iter().map(weigh).collect();

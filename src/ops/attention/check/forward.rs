@@ -12,6 +12,7 @@ use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
 use crate::ops::scratch::PerThread;
+use crate::ops::values::row_times;
 
 /// Answers to a [`Problem`], right or not.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,13 +55,11 @@ impl Problem {
         for set in self.sets() {
             let keys = draw.order(set.keys.len());
             for head in 0..count {
+                let [columns, _] = inputs.columns(head, &set.keys);
                 for (number, (query, output)) in set.queries.clone().zip(set.outputs.clone()).enumerate() {
                     let q = inputs.query(head, query);
-                    let score = |key: &usize| {
-                        let k = inputs.key(head, set.keys.start + key);
-                        draw.sums.of(dimensions.iter().map(|&d| (q[d], k[d])))
-                    };
-                    let scores: Vec<f32> = keys.iter().map(score).collect();
+                    let by_key = row_times(q, &columns, keys.len(), &dimensions, draw.sums);
+                    let scores: Vec<f32> = keys.iter().map(|&key| by_key[key]).collect();
                     // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
                     let scale = self.scale_log2e();
                     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max) * scale;

@@ -17,6 +17,7 @@ use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
+use crate::ops::values::transposed;
 use crate::rng::{Rng, Stream};
 use forward::Reference;
 
@@ -267,6 +268,15 @@ impl Singles {
     fn value(&self, head: usize, row: usize) -> &[f32] {
         let half = self.kv.len() / 2;
         row_of(&self.kv[half..], self.heads, half / self.heads.hidden(), head, row)
+    }
+
+    /// Keys and values of a set, `[D, keys]` each.
+    fn columns(&self, head: usize, keys: &Range<usize>) -> [Vec<f32>; 2] {
+        let halves = self.kv.len() / 2;
+        [&self.kv[..halves], &self.kv[halves..]].map(|rows| {
+            let begin = (head * (halves / self.heads.hidden()) + keys.start) * self.heads.width;
+            transposed(&rows[begin..][..keys.len() * self.heads.width], self.heads.width)
+        })
     }
 }
 
