@@ -180,7 +180,7 @@ impl Compiler {
             (Build::Checked | Build::Changed, true) if self.debug => ["-O0", "-g"],
             (Build::Checked | Build::Changed, false) if self.debug => ["-Og", "-g"],
             (Build::Checked, _) => ["-O2", "-g1"],
-            (Build::Changed, _) => ["-Og", "-g1"],
+            (Build::Changed, _) => ["-Og", "-g0"],
             (_, false) => ["-O1", "-g1"],
             (Build::Address | Build::Thread, true) => ["-O0", "-g1"],
         }
