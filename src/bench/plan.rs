@@ -84,6 +84,14 @@ impl Plan {
             + fixed(&self.config, threads, largest) as f64
     }
 
+    /// Refuses what [`run`](Self::run) would: a plan that contradicts itself, or that the machine has not the memory for.
+    ///
+    /// # Errors
+    /// See there; what a GPU has no memory for is known when it runs.
+    pub fn check(&self) -> Result<()> {
+        self.model().map(drop)
+    }
+
     /// Measures `rounds` times, at least once, on the threads of the current pool or on the GPU.
     ///
     /// # Errors

@@ -145,6 +145,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
         return grow(sweep, &plan, rounds, measure_peak, folder);
     }
+    plan.check()?;
     // Before and after: what else the machine does meanwhile would make a single figure too low.
     let before = measure_peak()?;
     let report = plan.run(rounds)?;
