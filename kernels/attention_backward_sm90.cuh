@@ -19,7 +19,7 @@
 // Launch      grid (sets, H); 384 threads: the warpgroup that loads, then those that weigh. Shared memory: two buffers of s,
 //             which values use first, keys, two tiles of q and d_o with log-sum-exps and δ, and the sums of d_q: 81 to 225
 //             KB. A multiprocessor has one block: those that weigh take 216 registers a thread, of 168 at the launch, and
-//             the third has 72. ptxas uses 193, with dropout 213.
+//             the third has 72. ptxas uses 194, with dropout 214.
 // Order       a tile is handed on by two mbarriers: `full` says that it is loaded and the place of its s free, `weighed` that
 //             its s is there and its place free. While d_q is made of one, the next is weighed.
 // Types       bf16 in and out; p, s, δ and sums in f32; p and s rounded to bf16 for the products behind them.
@@ -30,7 +30,7 @@
 //             keys are padded to 64, queries to 32), 1.09·n² exponentials, 16104 wavefronts of shared memory (1.41 a product,
 //             against 1.70 of the other kernel), bytes each once. By the rates of an H100 (798e12 FLOP/s, 3.6e12 exp/s, 3.0e12
 //             B/s, on 132 multiprocessors a wavefront and four instructions a cycle at 1.7 GHz) those take 59, 39, 72 and 62 ns,
-//             and instructions about 70 (285 of a warp for 128 keys and 32 queries): bound by shared memory and instructions,
+//             and instructions about 76 (310 of a warp for 128 keys and 32 queries): bound by shared memory and instructions,
 //             where the other kernel is to take 82 of products. A fifth of the wavefronts are log-sum-exps and δ, which are
 //             asked for by each row of keys, a quarter s's way to d_q's product. At D 64 it is 1.26 a product, against 2.5.
 //             wgmma may be slower with 32 columns than that. No card has run it.
@@ -92,8 +92,10 @@ template <int D> struct KeyBlocks {
         return divide_up(divide_up(set.key_rows, ROWS), Places<D>::BLOCKS);
     }
 
+    // As many of each warpgroup in all passes but the last.
     __device__ __forceinline__ KeyBlocks(const AttentionTile &set, int pass) {
-        const int all = divide_up(set.key_rows, ROWS), most = divide_up(all, passes(set));
+        const int all = divide_up(set.key_rows, ROWS);
+        const int most = divide_up(divide_up(all, passes(set)), WEIGHERS) * WEIGHERS;
         first = pass * most;
         count = min(all - first, most);
     }
@@ -218,7 +220,8 @@ template <int D, bool DROPOUT> struct Weigher {
         multiply(d_weights, value, d_outputs);
         const ptx::Shared sums = Places<D>::sums(slot) + (half * HALF + 2 * (lane() & 3)) * 4;
         wait<1>(weights);
-        // Keys behind the set, which are in the last block, weigh nothing: units from that number on.
+        // Keys behind the set, which are in the last block, weigh nothing: units from that number on. A warp that has no
+        // others leaves scores, which nothing reads.
         constexpr int LAST = block_of(UNITS - 1);
         const int valid = left - LAST * ROWS;
         if (valid > 0) {
@@ -226,8 +229,6 @@ template <int D, bool DROPOUT> struct Weigher {
             exponentiate<UNITS>(weights, sums);
         } else {
             exponentiate<LAST>(weights, sums);
-#pragma unroll
-            for (int u = LAST; u < UNITS; ++u) set_zero(weights[u]);
         }
         wait<0>(d_weights);
         // Of each unit, weights and s, as left operands.
@@ -297,25 +298,21 @@ template <int D, bool DROPOUT> struct Weigher {
         }
     }
 
-    // results = rows · columnsᵀ of each unit, a group of products.
+    // results = rows · columnsᵀ of each unit, a group of products: between fences ptxas would make groups of its own.
     template <int UNITS>
     __device__ __forceinline__ void multiply(float (&results)[UNITS][HALF / 8][4],
                                              const uint32_t (&rows)[HELD<D>][D / 16][4], uint64_t columns) const {
 #pragma unroll
+        for (int u = 0; u < UNITS; ++u) ptx::wgmma_fence(results[u]);
+#pragma unroll
         for (int u = 0; u < UNITS; ++u) {
             const uint64_t begin = columns + units(Tile<D>::bytes(query_of(u)));
-            ptx::wgmma_fence(results[u]);
 #pragma unroll
             for (int d = 0; d < D / 16; ++d) {
                 ptx::wgmma_m64k16_bf16<false>(results[u], rows[block_of(u)][d], begin + units(d * 32), d > 0);
             }
         }
         ptx::wgmma_commit();
-    }
-
-    static __device__ __forceinline__ void set_zero(float (&weights)[HALF / 8][4]) {
-#pragma unroll
-        for (int i = 0; i < HALF / 2; ++i) weights[i / 4][i % 4] = 0.0f;
     }
 
     template <int PENDING, int UNITS>
@@ -530,8 +527,8 @@ template <int D> struct Feeder {
 };
 
 template <int D, bool DROPOUT> __device__ __forceinline__ void backward(const AttentionBackward &p) {
-    static_assert(ATTENTION_SM90_FEEDER_REGISTERS + WEIGHERS * ATTENTION_SM90_WEIGHER_REGISTERS <=
-                  65536 / GROUP / (1 + WEIGHERS) / 8 * 8 * (1 + WEIGHERS));
+    static_assert(registers_suffice(ATTENTION_SM90_FEEDER_REGISTERS, WEIGHERS, ATTENTION_SM90_WEIGHER_REGISTERS,
+                                    ATTENTION_SM90_BACKWARD_BLOCKS));
     if (threadIdx.x < SLOTS) {
         ptx::mbarrier_init(Places<D>::full(threadIdx.x), GROUP);
         ptx::mbarrier_init(Places<D>::weighed(threadIdx.x), WEIGHERS * GROUP / 32);

@@ -201,9 +201,7 @@ template <int D, bool DROPOUT> struct Pass {
 template <int D, bool DROPOUT> __device__ __forceinline__ void forward(const AttentionForward &p) {
     constexpr int BLOCKS = D == 32 ? ATTENTION_SM90_BLOCKS_D32 : ATTENTION_SM90_BLOCKS_D64;
     constexpr int REGISTERS = D == 32 ? ATTENTION_SM90_REGISTERS_D32 : ATTENTION_SM90_REGISTERS_D64;
-    // What the warpgroups of a block have at the launch is enough for all.
-    constexpr int AT_LAUNCH = 65536 / (BLOCKS * GROUP * (CONSUMERS<D> + 1)) / 8 * 8;
-    static_assert(ATTENTION_SM90_REGISTERS + CONSUMERS<D> * REGISTERS <= (CONSUMERS<D> + 1) * AT_LAUNCH);
+    static_assert(registers_suffice(ATTENTION_SM90_REGISTERS, CONSUMERS<D>, REGISTERS, BLOCKS));
     const AttentionBlock block = load_block(p.blocks + blockIdx.x);
     const AttentionTile tile = load_tile(p.tiles + block.first_set);
     constexpr int PASS = CONSUMERS<D> * ROWS;

@@ -41,5 +41,10 @@ say "Tests"
 cargo test --locked --workspace --lib --bins --tests --examples --bench letor --features cuda
 cargo test --locked --workspace --doc --features cuda
 # A build without the feature says so; nothing that computes differs.
-said=$(cargo run --locked --profile test --config 'profile.test.package.setrank.opt-level=0' -- info --devices)
+without_gpus() { cargo run --locked --profile test --config 'profile.test.package.setrank.opt-level=0' -- "$@"; }
+said=$(without_gpus info --devices)
 grep "built without GPU support" <<< "$said" || { printf 'info --devices says:\n%s\n' "$said"; exit 1; }
+if without_gpus info --devices --check; then
+    echo "info --devices --check passes without GPU support" >&2
+    exit 1
+fi

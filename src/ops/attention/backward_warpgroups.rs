@@ -33,7 +33,7 @@ impl BackwardWarpgroups {
     ///
     /// Warpgroups take sets among documents, if at least three quarters of the products that they spend on the set are its
     /// own: with less, they have as many accesses to shared memory for each of those as other kernels; and if there is room
-    /// for what they put by between two passes. Two tiles of queries have to fill all rows of s.
+    /// for what they put by between two passes.
     pub(super) fn part(
         roles: Roles,
         width: usize,
@@ -43,7 +43,7 @@ impl BackwardWarpgroups {
         let is_taken = |set: &AttentionTile| {
             let pairs = u64::from(set.query_rows.unsigned_abs()) * u64::from(set.key_rows.unsigned_abs());
             roles == Roles::Documents
-                && set.query_rows.unsigned_abs() > ROWS + HALF
+                && fills_two_tiles(set)
                 && 4 * 5 * pairs >= 3 * padded_pairs(set)
                 && bytes(width, set) <= u64::from(limits.shared_per_block)
         };
@@ -51,8 +51,9 @@ impl BackwardWarpgroups {
         [taken, others]
     }
 
-    /// The blocks of these sets.
+    /// The blocks of these sets, each of more than a tile and a half.
     pub fn new(mut sets: Vec<AttentionTile>, heads: Heads) -> Self {
+        debug_assert!(sets.iter().all(fills_two_tiles), "other kernels' sets");
         sets.sort_by_key(|set| Reverse((set.key_rows, set.query_rows)));
         let shared_bytes = sets.iter().map(|set| bytes(heads.width, set)).max().unwrap_or(0);
         BackwardWarpgroups { sets, shared_bytes: u32::try_from(shared_bytes).unwrap_or(u32::MAX) }
@@ -74,6 +75,11 @@ impl BackwardWarpgroups {
             shared_bytes: self.shared_bytes,
         })
     }
+}
+
+/// Whether two tiles of queries of a set fill all rows of s.
+fn fills_two_tiles(set: &AttentionTile) -> bool {
+    set.query_rows.unsigned_abs() > ROWS + HALF
 }
 
 /// Blocks of keys of a pass.

@@ -1,4 +1,4 @@
-//! Attention on a GPU: the kernels of `kernels/attention.cu`.
+//! Attention on a GPU: the kernels of `kernels/attention.cu` and `kernels/attention_sm90.cu`.
 
 use half::bf16;
 
