@@ -27,9 +27,9 @@
 //             other kernels differ.
 // Writes      `=`: d_q and d_kv of the table's sets, nothing else.
 // Cost        as attention_backward_resident.cuh. At n 360 and D 32, of one head: 11424 products of warps (89 % of them useful:
-//             keys are padded to 64, queries to 32), 1.09·n² exponentials, 16104 wavefronts of shared memory (1.41 a product,
+//             keys are padded to 64, queries to 32), 1.09·n² exponentials, 16008 wavefronts of shared memory (1.40 a product,
 //             against 1.70 of the other kernel), bytes each once. By the rates of an H100 (798e12 FLOP/s, 3.6e12 exp/s, 3.0e12
-//             B/s, on 132 multiprocessors a wavefront and four instructions a cycle at 1.7 GHz) those take 59, 39, 72 and 62 ns,
+//             B/s, on 132 multiprocessors a wavefront and four instructions a cycle at 1.7 GHz) those take 59, 39, 71 and 62 ns,
 //             and instructions about 76 (310 of a warp for 128 keys and 32 queries): bound by shared memory and instructions,
 //             where the other kernel is to take 82 of products. A fifth of the wavefronts are log-sum-exps and δ, which are
 //             asked for by each row of keys, a quarter s's way to d_q's product. At D 64 it is 1.26 a product, against 2.5.
