@@ -36,7 +36,7 @@ impl RowOfSums {
     /// Adds factor · row.
     pub fn add(&mut self, factor: f32, row: &[f32]) {
         match self.sums {
-            Sums::Nearest => add_in_f32(&mut self.values, factor, row),
+            Sums::Nearest => add_rounded(&mut self.values, factor, row),
             Sums::Truncated => add_exactly(&mut self.values, factor, row),
         }
         self.added += 1;
@@ -52,8 +52,8 @@ impl RowOfSums {
 }
 
 vectorized! {
-    /// Adds factor · row, each product and sum in the row's numbers.
-    fn add_in_f32<T: Scalar>(sums: &mut [f64], factor: T, row: &[T]) {
+    /// Adds factor · row, each product and each sum rounded to the row's numbers.
+    fn add_rounded<T: Scalar>(sums: &mut [f64], factor: T, row: &[T]) {
         sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum = (T::from_f64(*sum) + factor * value).to_f64());
     }
 }

@@ -181,7 +181,8 @@ impl BackwardProblem {
         let (scale, keep) = (1.0 / (width as f32).sqrt(), self.forward.keep());
         for set in self.forward.sets() {
             for head in 0..count {
-                let columns = inputs.columns(head, &set.keys);
+                let keys = inputs.key_columns(head, &set.keys);
+                let values = inputs.value_columns(head, &set.keys);
                 let [mut d_k, mut d_v] =
                     [(); 2].map(|()| vec![RowOfSums::new(draw.sums, width); set.keys.len()]);
                 for number in draw.order(set.queries.len()) {
@@ -193,7 +194,7 @@ impl BackwardProblem {
                     let by_key = |row: &[f32], columns: &[f32]| {
                         row_times(row, columns, set.keys.len(), &dimensions, draw.sums)
                     };
-                    let [scores, d_weights] = [by_key(q, &columns[0]), by_key(d_out, &columns[1])];
+                    let (scores, d_weights) = (by_key(q, &keys), by_key(d_out, &values));
                     let weigh = |key: usize| {
                         let power = scores[key] * self.forward.scale_log2e() - log2_sum;
                         (key, draw.approximate.exp2(power), d_weights[key] * (kept[key] * keep))

@@ -55,7 +55,7 @@ impl Problem {
         for set in self.sets() {
             let keys = draw.order(set.keys.len());
             for head in 0..count {
-                let [columns, _] = inputs.columns(head, &set.keys);
+                let columns = inputs.key_columns(head, &set.keys);
                 for (number, (query, output)) in set.queries.clone().zip(set.outputs.clone()).enumerate() {
                     let q = inputs.query(head, query);
                     let by_key = row_times(q, &columns, keys.len(), &dimensions, draw.sums);

@@ -270,13 +270,20 @@ impl Singles {
         row_of(&self.kv[half..], self.heads, half / self.heads.hidden(), head, row)
     }
 
-    /// Keys and values of a set, `[D, keys]` each.
-    fn columns(&self, head: usize, keys: &Range<usize>) -> [Vec<f32>; 2] {
-        let halves = self.kv.len() / 2;
-        [&self.kv[..halves], &self.kv[halves..]].map(|rows| {
-            let begin = (head * (halves / self.heads.hidden()) + keys.start) * self.heads.width;
-            transposed(&rows[begin..][..keys.len() * self.heads.width], self.heads.width)
-        })
+    /// Keys of a set, `[D, keys]`.
+    fn key_columns(&self, head: usize, keys: &Range<usize>) -> Vec<f32> {
+        self.columns(&self.kv[..self.kv.len() / 2], head, keys)
+    }
+
+    /// Values of a set, `[D, keys]`.
+    fn value_columns(&self, head: usize, keys: &Range<usize>) -> Vec<f32> {
+        self.columns(&self.kv[self.kv.len() / 2..], head, keys)
+    }
+
+    fn columns(&self, rows: &[f32], head: usize, keys: &Range<usize>) -> Vec<f32> {
+        let width = self.heads.width;
+        let begin = (head * (rows.len() / self.heads.hidden()) + keys.start) * width;
+        transposed(&rows[begin..][..keys.len() * width], width)
     }
 }
 
