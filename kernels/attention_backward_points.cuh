@@ -306,24 +306,8 @@ template <int D, bool DROPOUT> struct Points {
         const int first = (lane >> 2) * D + (lane & 3) * 8, below = rows - (lane >> 2);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-#pragma unroll
-            for (int d = 0; d < D / 32; ++d) {
-                uint32_t words[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float *pair = &results[4 * d + i][2 * half];
-                    words[i] = ptx::pack_bf16(pair[0] * factor, pair[1] * factor);
-                }
-                transpose(words, lane);
-                if (half * 8 < below) {
-                    const int at = first + half * 8 * D + d * 32;
-                    uint4 values = make_uint4(words[0], words[1], words[2], words[3]);
-                    if (relu != nullptr) {
-                        values = where_positive(values, ptx::load_constant(reinterpret_cast<const uint4 *>(relu + at)));
-                    }
-                    ptx::store_global(reinterpret_cast<uint4 *>(to + at), values);
-                }
-            }
+            const int at = first + half * 8 * D;
+            store_row<D>(results, half, factor, to + at, relu != nullptr ? relu + at : nullptr, half * 8 < below, lane);
         }
     }
 

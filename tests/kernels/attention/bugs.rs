@@ -558,8 +558,8 @@ pub const IN_SOURCES: [Bug; 71] = [
     Bug {
         what: "rows behind the set, of points",
         file: "attention_backward_points.cuh",
-        right: "if (half * 8 < below) {",
-        wrong: "if (half * 8 < 16) {",
+        right: "nullptr, half * 8 < below, lane",
+        wrong: "nullptr, half * 8 < 16, lane",
         kernels: "attention_backward_induce_d32_dropout",
         found_by: &["of `d_kv` of", "of `kv` of", WRONG_RESULTS],
     },
