@@ -248,7 +248,7 @@ pub const IN_SOURCES: [Bug; 30] = [
         right: "        if (first > 0) ptx::barrier();\n",
         wrong: "",
         kernels: BACKWARD_D32_DROPOUT,
-        found_by: &["is overwritten while"],
+        found_by: &[WRONG_RESULTS, "is overwritten while"],
     },
     Bug {
         what: "keys behind the set that count",
