@@ -250,6 +250,15 @@ fn what_is_read_is_read_once() {
     assert_eq!(found.requested_written, found.unique_written);
 }
 
+/// Two weights are most of a row, and are rounded to a result next to a tie, as few references would have them.
+#[test]
+fn a_weight_that_is_rounded_far() {
+    check(
+        &documents(&[102, 2, 125], Heads { count: 2, width: 32 }, 15533033441205032037),
+        &Config::default(),
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 

@@ -62,8 +62,8 @@ impl Problem {
                     let scores: Vec<f32> = keys.iter().map(|&key| by_key[key]).collect();
                     // Scaled in one operation with the difference, whose result is hardly ever exactly 0.
                     let scale = self.scale_log2e();
-                    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max) * scale;
-                    let reference = largest - draw.below_largest();
+                    let scaled: Vec<f32> = scores.iter().map(|score| score * scale).collect();
+                    let reference = draw.reference(head * rows + output, &scaled);
                     let weights: Vec<f32> = scores
                         .iter()
                         .map(|score| draw.approximate.exp2(score.mul_add(scale, -reference)))
