@@ -25,8 +25,10 @@ cargo clippy --locked --profile test --workspace --all-targets --features cuda -
 # Without the feature: what it adds must not be missed. Of the workspace, so that libraries are those of the line before.
 cargo clippy --locked --profile test --workspace --all-targets -- -D warnings
 
+# With examples, so that libraries are those that tests have: the emulator takes minutes to build.
 say "Documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --profile test --workspace --no-deps --document-private-items --features cuda
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --profile test --workspace --lib --bin setrank-gpu-check --examples \
+    --no-deps --document-private-items --features cuda
 
 say "Tools"
 python3 tools/quality/test_quality.py
