@@ -2,7 +2,7 @@
 
 use crate::family::{Bug, WRONG_RESULTS, WrongLaunch};
 
-pub const IN_SOURCES: [Bug; 71] = [
+pub const IN_SOURCES: [Bug; 74] = [
     Bug {
         what: "a missing barrier",
         file: "attention_keys.cuh",
@@ -338,6 +338,30 @@ pub const IN_SOURCES: [Bug; 71] = [
         wrong: "ptx::cp_async_wait<1>();",
         kernels: "attention_backward_d64_dropout",
         found_by: &["is under way"],
+    },
+    Bug {
+        what: "a missing barrier behind a whole set's copies",
+        file: "attention_backward_resident.cuh",
+        right: "ptx::cp_async_wait<0>();\n        Notes::sync(notes.warps);",
+        wrong: "ptx::cp_async_wait<0>();",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &["is read before anything is written to it", "is under way"],
+    },
+    Bug {
+        what: "a pass that is read before it is noted",
+        file: "attention_backward_resident.cuh",
+        right: "notes.store_pass();\n        ptx::sync_warp();",
+        wrong: "notes.store_pass();",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS, "divergent warp"],
+    },
+    Bug {
+        what: "gradients of queries that are read before all are written",
+        file: "attention_backward_resident.cuh",
+        right: "                ptx::sync_warp();\n                const size_t head",
+        wrong: "                const size_t head",
+        kernels: "attention_backward_d64_dropout",
+        found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "a delta of the neighbour's row",
