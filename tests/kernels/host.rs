@@ -33,6 +33,9 @@ fn card(compute_capability: (u32, u32)) -> Configuration {
     Configuration { compute_capability, ..Configuration::default() }
 }
 
+/// Families whose plans depend on a card's shared memory.
+const PLANNED_BY_SHARED_MEMORY: [&str; 3] = ["attention", "feed_forward", "loss"];
+
 #[test]
 fn every_kernel_is_right_on_every_card() {
     // When the driver does what is queued does not depend on the card: one of them does it at random.
@@ -42,9 +45,11 @@ fn every_kernel_is_right_on_every_card() {
         ((9, 0), Streams::Random, Sums::Hopper),
     ] {
         let configuration = Configuration { streams, sums, workers: 2, ..card(capability) };
+        // To most families one card of 8.* is as another.
+        let differs = |name: &str| capability != (8, 9) || PLANNED_BY_SHARED_MEMORY.contains(&name);
         on(configuration, |_| {
             let gpu = Gpu::new(0).unwrap();
-            for family in check::FAMILIES {
+            for family in check::FAMILIES.iter().filter(|family| differs(family.name)) {
                 let checked = (family.run)(&gpu).unwrap();
                 // Of 9.0 alone there is nothing elsewhere.
                 let of_this = capability == (9, 0) || !family.name.ends_with("_sm90");
