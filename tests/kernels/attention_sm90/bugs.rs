@@ -192,7 +192,7 @@ pub const IN_SOURCES: [Bug; 30] = [
         right: "            ptx::wgmma_wait<0>(d_key[b]);\n            ptx::wgmma_wait<0>(d_value[b]);\n",
         wrong: "",
         kernels: BACKWARD_D32_DROPOUT,
-        found_by: &["under way", WRONG_RESULTS],
+        found_by: &["under way", "is overwritten while", WRONG_RESULTS],
     },
     Bug {
         what: "s that products may not see yet",
