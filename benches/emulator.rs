@@ -11,6 +11,9 @@
 #[path = "../tests/kernels/attention/mod.rs"]
 mod attention;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/attention_naive.rs"]
+mod attention_naive;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/attention_sm90/mod.rs"]
 mod attention_sm90;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -171,4 +171,101 @@ typedef struct AttentionBackward {
     AttentionDropout dropout;
 } AttentionBackward;
 
+/** Where the pairs of a set's queries and keys stand in those of a head: a row for each query. */
+typedef struct AttentionPairs {
+    /** The first. */
+    int64_t begin;
+    /** From query to query: the keys, filled up to a multiple of ATTENTION_NAIVE_UNIT. */
+    int64_t stride;
+} AttentionPairs;
+
+/** Arguments of `attention_naive_scores_d{D}`. */
+typedef struct AttentionNaiveScores {
+    /** q, [H, query_rows, D] bf16, or the results' gradient, [Nq, H·D]. */
+    const uint16_t *queries;
+    /** k, or v: [H, key_rows, D] bf16. */
+    const uint16_t *keys;
+    /** [blocks] tiles of queries, one for each blockIdx.x. */
+    const AttentionTile *tiles;
+    /** [sets] */
+    const AttentionPairs *pairs;
+    /** [H, head_pairs] f32 */
+    float *scores;
+    /** Pairs of a head. */
+    int64_t head_pairs;
+    /** Rows of q. */
+    int32_t query_rows;
+    /** Rows of k and of v. */
+    int32_t key_rows;
+    /** H. */
+    int32_t heads;
+    /** 1 where queries are q, 0 where they are the results' gradient. */
+    int32_t by_heads;
+} AttentionNaiveScores;
+
+/** Arguments of `attention_naive_softmax`, `attention_naive_weights` and `attention_naive_d_scores`, with and without
+ *  `_dropout`. */
+typedef struct AttentionNaiveWeights {
+    /** [H, head_pairs] f32: q·k. */
+    const float *scores;
+    /** [H, head_pairs] f32: d_output·v; of d_scores. */
+    const float *d_weights;
+    /** [Nq, H·D] bf16: forward's results; of d_scores. */
+    const uint16_t *output;
+    /** [Nq, H·D] bf16: their gradient; of d_scores. */
+    const uint16_t *d_output;
+    /** [blocks] tiles of queries, one for each blockIdx.x. */
+    const AttentionTile *tiles;
+    /** [sets] */
+    const AttentionPairs *pairs;
+    /** [H, Nq] f32: what softmax writes and the others read. */
+    float *log_sum_exp;
+    /** [H, head_pairs] bf16: weights, or the scores' gradients. */
+    uint16_t *weights;
+    /** Pairs of a head. */
+    int64_t head_pairs;
+    /** Nq: rows of the results. */
+    int32_t output_rows;
+    /** H. */
+    int32_t heads;
+    /** D. */
+    int32_t width;
+    /** log2(e) / √D. */
+    float scale_log2e;
+    /** Of the kernels with dropout. */
+    AttentionDropout dropout;
+    /** Fills the struct. */
+    int32_t unused;
+} AttentionNaiveWeights;
+
+/** Arguments of `attention_naive_product_d{D}` and `attention_naive_product_transposed_d{D}`. */
+typedef struct AttentionNaiveProduct {
+    /** [H, head_pairs] bf16 */
+    const uint16_t *weights;
+    /** k, or v: [H, key_rows, D] bf16. Transposed: q, [H, query_rows, D], or the results' gradient, [Nq, H·D]. */
+    const uint16_t *rows;
+    /** [blocks] tiles of queries, or transposed of keys, one for each blockIdx.x. */
+    const AttentionTile *tiles;
+    /** [sets] */
+    const AttentionPairs *pairs;
+    /** What has to be positive where the results are not to be 0: q [H, query_rows, D], transposed k or v; or null. */
+    const uint16_t *relu;
+    /** [Nq, H·D] or [H, Nq, D] bf16. Transposed: [H, key_rows, D]. */
+    uint16_t *output;
+    /** Pairs of a head. */
+    int64_t head_pairs;
+    /** Rows of q. */
+    int32_t query_rows;
+    /** Rows of k and of v. */
+    int32_t key_rows;
+    /** Nq. */
+    int32_t output_rows;
+    /** H. */
+    int32_t heads;
+    /** 1 where `output`, or transposed `rows`, is [H, rows, D], 0 where it is [Nq, H·D]. */
+    int32_t by_heads;
+    /** What the sums are multiplied by. */
+    float factor;
+} AttentionNaiveProduct;
+
 #endif

@@ -10,9 +10,6 @@ namespace attention {
 // was summed has to be brought to a new scale hardly ever.
 constexpr float RISE = 8.0f;
 
-// The first reference: lower than scores are, and far enough from infinity for differences not to be NaN.
-constexpr float LOWEST = -0x1p126f;
-
 // Of TILES tiles of 16 query rows.
 template <int D, int TILES> struct Softmax {
     uint32_t query[TILES][D / 16][4];

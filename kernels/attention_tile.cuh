@@ -13,6 +13,10 @@ constexpr int QUERY_ROWS = ATTENTION_QUERY_ROWS, KEY_ROWS = ATTENTION_KEY_ROWS;
 constexpr float LN_2 = 0.6931471805599453f, LOG2_E = 1.4426950408889634f;
 constexpr float INFINITE = __builtin_huge_valf();
 
+// What a softmax subtracts before it knows a score: lower than scores are, and far enough from infinity for differences not to
+// be NaN.
+constexpr float LOWEST = -0x1p126f;
+
 __device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 // Fragments of 16 · TILES rows and COLUMNS columns: lane `lane` holds rows lane/4 (e 0 and 1) and lane/4 + 8 (e 2 and 3)

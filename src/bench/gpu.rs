@@ -103,10 +103,10 @@ impl Scoring {
         let mut params = Parameters::new(&mut arena, layout)?;
         gpu.upload(&mut params.values, &model.layouts().to_device(parameters))?;
         round_parameters(&gpu, &mut params.rounded, &params.values)?;
-        let mut arena = gpu.arena("the batch", sizes::scoring(config, extent))?;
+        let mut arena = gpu.arena("the batch", sizes::scoring(config, extent, gpu.limits()))?;
         let uploads = &mut Uploads::default();
         let batch = DeviceBatch::new(&gpu, &mut arena, uploads, config, batch, keep, None)?;
-        let activations = Activations::new(&mut arena, config, extent, keep)?;
+        let activations = Activations::new(&mut arena, config, extent, keep, gpu.limits())?;
         Ok(Scoring { batch, activations, params, model, gpu })
     }
 }
@@ -129,20 +129,20 @@ impl Step for Scoring {
 /// Refuses a batch that the GPU has not the memory for, and a model that no kernel computes.
 pub(super) fn check(gpu: &Gpu, plan: &Plan, model: &SetRank) -> Result<(), DeviceError> {
     let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
-    let extent = Extent { documents: plan.documents(), sets: plan.sizes.len() };
+    let extent = Extent::of_sizes(plan.sizes.iter().copied());
     let len = layouts.layouts().device.len();
     let bytes_of = |extent| match plan.mode {
         // Parameters, rounded ones, gradients, two moments.
         Mode::Train => {
             18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident { dropout: false })
         }
-        Mode::Infer => 6 * len + sizes::scoring(config, extent),
+        Mode::Infer => 6 * len + sizes::scoring(config, extent, gpu.limits()),
     };
     let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
     if needed <= free {
         return Ok(());
     }
-    let Extent { documents, sets } = extent;
+    let Extent { documents, sets, .. } = extent;
     let possible = room::possible(extent, free, bytes_of);
     Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible })
 }

@@ -16,17 +16,33 @@ pub struct Extent {
     pub documents: usize,
     /// B
     pub sets: usize,
+    /// Σ over the sets of n · n, the latter filled up to a multiple of 8: pairs of documents, as attention that is not fused
+    /// keeps them.
+    pub pairs: usize,
 }
 
 impl Extent {
     /// That of a batch.
     pub fn of(batch: &Batch) -> Self {
-        Extent { documents: *batch.offsets.last().unwrap_or(&0), sets: batch.offsets.len().saturating_sub(1) }
+        Extent::of_sizes(batch.offsets.windows(2).map(|ends| ends[1] - ends[0]))
     }
 
-    /// As many documents as the one of both that has more, and as many sets.
+    /// That of a batch of sets of these sizes.
+    pub fn of_sizes(sizes: impl IntoIterator<Item = usize>) -> Self {
+        sizes.into_iter().fold(Extent::default(), |sum, size| Extent {
+            documents: sum.documents + size,
+            sets: sum.sets + 1,
+            pairs: sum.pairs.saturating_add(size.saturating_mul(size.next_multiple_of(8))),
+        })
+    }
+
+    /// As many documents as the one of both that has more, as many sets, and as many pairs.
     pub fn max(self, other: Extent) -> Self {
-        Extent { documents: self.documents.max(other.documents), sets: self.sets.max(other.sets) }
+        Extent {
+            documents: self.documents.max(other.documents),
+            sets: self.sets.max(other.sets),
+            pairs: self.pairs.max(other.pairs),
+        }
     }
 }
 

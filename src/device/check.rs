@@ -211,13 +211,14 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 13] = families![
+pub const FAMILIES: [FamilyCheck; 14] = families![
     "gather": gather::check,
     "rbf": rbf::check,
     "linear": linear::check,
     "embed": embed::check,
     "attention": attention::check,
     "attention_sm90": attention::check::warpgroups,
+    "attention_naive": attention::check::naive,
     "layer_norm": layer_norm::check,
     "feed_forward": feed_forward::check,
     "score": score::check,

@@ -28,6 +28,38 @@ impl MatrixKernels {
     }
 }
 
+/// How much of a model its kernels fuse, for those who want to know what fusion is worth: each rung has what the one below
+/// has. This is the one place that says what a rung means; the card's limits bring it to the plans.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Fusion {
+    /// Attention as an eager framework runs it: scores and weights go through memory, and every product is a kernel; all else
+    /// is layer by layer.
+    None,
+    /// Attention's scores never leave the chip, but keys are streamed through it, and backward is two kernels that each
+    /// compute the weights anew; all else is layer by layer.
+    Flash,
+    /// Sets stay on the chip where they fit, and backward of one that does, or of few points, is one kernel.
+    Attention,
+    /// The row-wise network's forward is one kernel too, where that pays.
+    #[default]
+    All,
+}
+
+impl Fusion {
+    /// As it is asked for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fusion::None => "none",
+            Fusion::Flash => "flash",
+            Fusion::Attention => "attention",
+            Fusion::All => "all",
+        }
+    }
+}
+
 /// What is asked to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {

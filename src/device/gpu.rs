@@ -9,7 +9,7 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
 };
 
-use super::choice::{self, MatrixKernels};
+use super::choice::{self, Fusion, MatrixKernels};
 use super::kernels::{FAMILIES, Family, Kernels};
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
@@ -69,6 +69,12 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// The same, with plans that take kernels which fuse so much.
+    pub fn with_fusion(mut self, fuse: Fusion) -> Self {
+        self.limits.fuse = fuse;
+        self
+    }
+
     /// Takes GPU number `ordinal` into use, or says why it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self, DeviceError> {
         Gpu::with_families(ordinal, FAMILIES)
@@ -93,6 +99,7 @@ impl Gpu {
                 as u32,
             multiprocessors: info.multiprocessors,
             wgmma: false,
+            fuse: Fusion::default(),
         };
         Ok(Gpu {
             info,

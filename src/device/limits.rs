@@ -1,5 +1,7 @@
 //! What a card allows a launch.
 
+use super::choice::Fusion;
+
 /// Limits of a card that launch plans depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -14,6 +16,8 @@ pub struct Limits {
     /// Whether plans take kernels of warpgroups' matrix instructions, `wgmma`, where there are some: they run on compute
     /// capability 9.0 alone.
     pub wgmma: bool,
+    /// How much the kernels that plans take fuse.
+    pub fuse: Fusion,
 }
 
 impl Limits {
@@ -38,6 +42,7 @@ impl Limits {
             shared_reserved: 1 << 10,
             multiprocessors,
             wgmma: false,
+            fuse: Fusion::All,
         }
     }
 

@@ -41,6 +41,16 @@ unsafe impl DeviceRepr for abi::AttentionBlock {}
 unsafe impl ValidAsZeroBits for abi::AttentionBlock {}
 impl Element for abi::AttentionBlock {}
 
+// SAFETY: a struct of C of two `int64_t`, without padding.
+unsafe impl bytemuck::Zeroable for abi::AttentionPairs {}
+// SAFETY: as above.
+unsafe impl Pod for abi::AttentionPairs {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for abi::AttentionPairs {}
+// SAFETY: as above.
+unsafe impl ValidAsZeroBits for abi::AttentionPairs {}
+impl Element for abi::AttentionPairs {}
+
 /// Alignment of buffers in bytes: that of the driver's own allocations, and enough for every copy.
 const ALIGNMENT: usize = 256;
 

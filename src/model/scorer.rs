@@ -105,10 +105,7 @@ pub fn score(
 
 /// The most documents, and the most sets, of the batches in which a data set is scored.
 pub fn largest(batcher: &Batcher<'_>) -> Extent {
-    let of_run = |run: &&[usize]| Extent {
-        documents: run.iter().map(|&query| batcher.set_size(query)).sum(),
-        sets: run.len(),
-    };
+    let of_run = |run: &&[usize]| Extent::of_sizes(run.iter().map(|&query| batcher.set_size(query)));
     batcher.runs(BATCH_DOCUMENTS).iter().map(of_run).fold(Extent::default(), Extent::max)
 }
 

@@ -85,7 +85,7 @@ fn largest(size: BatchSize, sizes: &[usize]) -> Extent {
     match size {
         BatchSize::Sets(sets) => {
             let sets = sets.min(sizes.len());
-            Extent { documents: sizes[sizes.len() - sets..].iter().sum(), sets }
+            Extent::of_sizes(sizes[sizes.len() - sets..].iter().copied())
         }
         BatchSize::Documents(most) => {
             let mut sum = 0;
@@ -96,7 +96,11 @@ fn largest(size: BatchSize, sizes: &[usize]) -> Extent {
             // A set that is larger stands alone.
             let sets = fit.count().max(sizes.len().min(1));
             let alone = sizes.last().copied().unwrap_or(0);
-            Extent { documents: most.min(sizes.iter().sum()).max(alone), sets }
+            let all = Extent::of_sizes(sizes.iter().copied());
+            let documents = most.min(all.documents).max(alone);
+            // No document meets more than those of the longest set.
+            let longest = Extent::of_sizes([alone]).pairs.div_ceil(alone.max(1));
+            Extent { documents, sets, pairs: all.pairs.min(documents.saturating_mul(longest)) }
         }
     }
 }
@@ -131,25 +135,25 @@ mod tests {
     fn no_batch_is_larger_than_the_largest() {
         let sizes = [3, 4, 1, 9, 2, 2];
         let sorted = [1, 2, 2, 3, 4, 9];
-        let extent = |documents, sets| Extent { documents, sets };
+        let extent = |documents, sets, pairs| Extent { documents, sets, pairs };
         for (size, expected) in [
-            (BatchSize::Sets(2), extent(13, 2)),
-            (BatchSize::Sets(usize::MAX), extent(21, 6)),
-            (BatchSize::Documents(8), extent(9, 4)),
-            (BatchSize::Documents(100), extent(21, 6)),
+            (BatchSize::Sets(2), extent(13, 2, 4 * 8 + 9 * 16)),
+            (BatchSize::Sets(usize::MAX), extent(21, 6, 240)),
+            (BatchSize::Documents(8), extent(9, 4, 9 * 16)),
+            (BatchSize::Documents(100), extent(21, 6, 240)),
         ] {
             assert_eq!(largest(size, &sorted), expected, "{size:?}");
         }
-        assert_eq!(largest(BatchSize::Sets(3), &[]), extent(0, 0));
-        assert_eq!(largest(BatchSize::Documents(3), &[]), extent(0, 0));
+        assert_eq!(largest(BatchSize::Sets(3), &[]), extent(0, 0, 0));
+        assert_eq!(largest(BatchSize::Documents(3), &[]), extent(0, 0, 0));
         let mut order: Vec<usize> = (0..6).collect();
         for seed in 0..20 {
             Rng::new(seed, Stream::QueryOrder, 0).shuffle(&mut order);
             for most in 9..22 {
                 let bound = largest(BatchSize::Documents(most), &sorted);
                 for batch in by_documents(&order, most, |query| sizes[query]) {
-                    let documents: usize = order[batch.clone()].iter().map(|&query| sizes[query]).sum();
-                    assert!(documents <= bound.documents && batch.len() <= bound.sets, "{most}: {batch:?}");
+                    let of_batch = Extent::of_sizes(order[batch.clone()].iter().map(|&query| sizes[query]));
+                    assert_eq!(of_batch.max(bound), bound, "{most}: {batch:?}");
                 }
             }
         }

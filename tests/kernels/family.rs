@@ -6,18 +6,19 @@ use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
-    attention, attention_sm90, embed, feed_forward, gather, layer_norm, linear, loss, optimizer,
-    partial_sums, rbf, row_sums, score,
+    attention, attention_naive, attention_sm90, embed, feed_forward, gather, layer_norm, linear, loss,
+    optimizer, partial_sums, rbf, row_sums, score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 13] = [
+pub const ALL: [&Family; 14] = [
     &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
     &embed::FAMILY,
     &attention::FAMILY,
     &attention_sm90::FAMILY,
+    &attention_naive::FAMILY,
     &layer_norm::FAMILY,
     &feed_forward::FAMILY,
     &score::FAMILY,

@@ -8,7 +8,7 @@ use setrank::data::initial::{self, InitialSources};
 use setrank::data::normalize::{Kind, WithinSet};
 use setrank::data::synth::{self, Like};
 use setrank::data::{Dataset, Normalize};
-use setrank::device::{Gpu, Uploads};
+use setrank::device::{Gpu, Limits, Uploads};
 use setrank::model::gpu::{DeviceBatch, Resident, Source};
 use setrank::model::setrank::{Keep, SetRank, TrainingStep};
 use setrank::ops::loss::Loss;
@@ -93,7 +93,7 @@ fn run(
     driver::with(configuration, |_| {
         let mut learner = learner(Gpu::new(0).unwrap(), &config);
         if resident {
-            let largest = Extent { documents: 18, sets: 3 };
+            let largest = Extent { documents: 18, sets: 3, pairs: 0 };
             let feeding = learner.prepare(&train, largest, Some(&valid)).unwrap();
             assert!(matches!(feeding, Some(Feeding::Resident { .. })), "{feeding:?}");
         }
@@ -145,9 +145,18 @@ fn features_are_dropped_alike_resident_and_streamed() {
 fn dropping_takes_what_the_formula_says() {
     let data = data(12);
     let config = model_of(&data);
-    for extent in [Extent { documents: 18, sets: 3 }, Extent { documents: 1000, sets: 40 }] {
-        let bytes =
-            |dropout| DeviceBatch::bytes(&config, extent, Keep::ForBackward, Source::Resident { dropout });
+    for extent in
+        [Extent { documents: 18, sets: 3, pairs: 0 }, Extent { documents: 1000, sets: 40, pairs: 0 }]
+    {
+        let bytes = |dropout| {
+            DeviceBatch::bytes(
+                &config,
+                extent,
+                Keep::ForBackward,
+                Source::Resident { dropout },
+                &Limits::SM_90,
+            )
+        };
         assert_eq!(bytes(true) - bytes(false), (4 * extent.documents).next_multiple_of(256));
     }
     let shuffle = Some(Shuffle { seed: 1, epoch: 2 });
@@ -162,7 +171,8 @@ fn dropping_takes_what_the_formula_says() {
             let mut uploads = Uploads::default();
             let resident = Resident::new(&gpu, &mut uploads, &config, &train).unwrap();
             let source = Source::of(&batch, Some(&resident));
-            let bytes = DeviceBatch::bytes(&config, Extent::of(&batch), Keep::ForBackward, source);
+            let bytes =
+                DeviceBatch::bytes(&config, Extent::of(&batch), Keep::ForBackward, source, gpu.limits());
             let mut arena = gpu.arena("a batch", bytes).unwrap();
             let before = driver.counters().bytes_to_device;
             let keep = Keep::ForBackward;
@@ -186,7 +196,7 @@ fn a_step_waits_for_nothing_new() {
         driver::with(&Configuration::default(), |driver| {
             let mut learner = learner(Gpu::new(0).unwrap(), &config);
             if resident {
-                learner.prepare(&train, Extent { documents: 18, sets: 3 }, None).unwrap();
+                learner.prepare(&train, Extent { documents: 18, sets: 3, pairs: 0 }, None).unwrap();
             }
             // The largest batch first, then kernels and buffers are there.
             for step in 0..4 {
@@ -229,7 +239,7 @@ fn features_that_stay_are_uploaded_once() {
             driver.counters().bytes_to_device - before
         };
         let streamed = bytes(&mut || queue(&mut learner, &train, 0));
-        let largest = Extent { documents: 18, sets: 3 };
+        let largest = Extent { documents: 18, sets: 3, pairs: 0 };
         let mut feeding = None;
         let all = bytes(&mut || feeding = learner.prepare(&train, largest, None).unwrap());
         let Some(Feeding::Resident { bytes: resident_bytes }) = feeding else { panic!("{feeding:?}") };
@@ -250,11 +260,11 @@ fn features_are_streamed_where_they_do_not_fit_or_change() {
     let data = data(12);
     let config = model_of(&data);
     let train = Batcher::new(&data, &config).unwrap();
-    let extent = Extent { documents: 18, sets: 3 };
+    let extent = Extent { documents: 18, sets: 3, pairs: 0 };
     driver::with(&Configuration { memory: 6 << 20, ..Configuration::default() }, |driver| {
         let mut learner = learner(Gpu::new(0).unwrap(), &config);
         let allocations = driver.counters().allocations;
-        let feeding = learner.prepare(&train, Extent { documents: 4000, sets: 3 }, None).unwrap();
+        let feeding = learner.prepare(&train, Extent { documents: 4000, sets: 3, pairs: 0 }, None).unwrap();
         assert!(matches!(feeding, Some(Feeding::Streamed { .. })), "{feeding:?}");
         assert!(learner.needs_features() && driver.counters().allocations == allocations);
         let feeding = learner.prepare(&train, extent, None).unwrap();

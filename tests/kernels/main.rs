@@ -3,6 +3,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod attention;
+mod attention_naive;
 mod attention_sm90;
 mod buffers;
 mod build_script;

@@ -6,6 +6,7 @@ use super::sizes::{self, Extent};
 use crate::config::{Encoder, Input, ModelConfig};
 use crate::device::{Arena, Buffer, DeviceError, Limits};
 use crate::model::setrank::Keep;
+use crate::ops::attention::PairBuffers;
 
 /// What forward computes; of a pass that backward follows, all that backward needs.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Activations {
     pub(super) hidden: Vec<Buffer<bf16>>,
     /// Inner rows of the network that is being computed `[rows, G]`.
     pub(super) inner: Buffer<bf16>,
+    /// Pairs of the attention that is being computed, where it is not fused.
+    pub(super) pairs: Option<PairBuffers>,
     /// What is kept.
     pub(super) keep: Keep,
     pub(super) embedding: EmbeddingActivations,
@@ -96,6 +99,7 @@ impl Activations {
         config: &ModelConfig,
         extent: Extent,
         keep: Keep,
+        limits: &Limits,
     ) -> Result<Self, DeviceError> {
         let n = extent.documents;
         let c = config.hidden_size;
@@ -106,7 +110,10 @@ impl Activations {
         let blocks =
             (0..blocks).map(|_| BlockActivations::new(arena, config, extent)).collect::<Result<_, _>>()?;
         let inner = arena.take(sizes::inner(config, extent))?;
-        Ok(Activations { scores, hidden, inner, keep, embedding, blocks })
+        let pairs = sizes::pair_values(config, extent, limits)
+            .map(|values| PairBuffers::new(arena, values, keep == Keep::ForBackward))
+            .transpose()?;
+        Ok(Activations { scores, hidden, inner, pairs, keep, embedding, blocks })
     }
 }
 

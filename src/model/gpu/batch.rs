@@ -81,7 +81,8 @@ impl DeviceBatch {
         resident: Option<&Resident>,
     ) -> Result<Self, DeviceError> {
         let extent = Extent::of(batch);
-        let room = arena.room(package_bytes(config, extent, keep, Source::of(batch, resident)))?;
+        let room =
+            arena.room(package_bytes(config, extent, keep, Source::of(batch, resident), gpu.limits()))?;
         let (attentions, ordinals, labels, packed) = uploads.send(gpu, room, |package| {
             let attentions = Attentions::new(package, config, &batch.offsets, gpu.limits())?;
             let ordinals = config.ordinal.map(|ordinal| ordinal.n_max);
@@ -122,12 +123,12 @@ impl DeviceBatch {
     }
 
     /// Bytes that [`new`](Self::new) takes, at most.
-    pub fn bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source) -> usize {
+    pub fn bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source, limits: &Limits) -> usize {
         let gathered = match source {
             Source::Batch => 0,
             Source::Resident { .. } => feature_bytes(config, extent.documents),
         };
-        package_bytes(config, extent, keep, source) + gathered
+        package_bytes(config, extent, keep, source, limits) + gathered
     }
 }
 
@@ -152,9 +153,9 @@ impl Attentions {
 }
 
 /// Bytes of a package, at most.
-fn package_bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source) -> usize {
-    let Extent { documents, sets } = extent;
-    let attention = |roles| AttentionPlan::bytes_bound(sets, documents, roles);
+fn package_bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source, limits: &Limits) -> usize {
+    let Extent { documents, sets, .. } = extent;
+    let attention = |roles| AttentionPlan::bytes_bound(sets, documents, roles, limits.fuse);
     let points = config.num_inducing;
     let attentions = match config.encoder {
         Encoder::Msab => attention(Roles::Documents),

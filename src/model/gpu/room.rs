@@ -38,7 +38,7 @@ impl Room {
                 arena
             }
             None => {
-                let Extent { documents, sets } = extent;
+                let Extent { documents, sets, .. } = extent;
                 let (free, total) = gpu.memory()?;
                 if bytes > free {
                     let possible = can_shrink.then(|| possible(extent, free, bytes_of)).flatten();
@@ -61,11 +61,15 @@ impl Room {
     }
 }
 
-/// The most documents of a batch of several sets, each of as many as those of `extent` on average or fewer, that need at
-/// most `free` bytes; none where not even a set as large fits.
+/// The most documents of a batch of several sets like those of `extent`, of as many documents and pairs on average or fewer,
+/// that need at most `free` bytes; none where not even a set as large fits.
 pub(crate) fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
-    let Extent { documents, sets } = extent;
-    let fits = |fewer: usize| bytes_of(Extent { documents: fewer, sets: sets.min(fewer) }) <= free;
+    let Extent { documents, sets, pairs } = extent;
+    // As many pairs for each document.
+    let pairs_of = |fewer: usize| (pairs as u128 * fewer as u128).div_ceil(documents.max(1) as u128) as usize;
+    let fits = |fewer: usize| {
+        bytes_of(Extent { documents: fewer, sets: sets.min(fewer), pairs: pairs_of(fewer) }) <= free
+    };
     let (mut least, mut most) = (0, documents);
     while least < most {
         let middle = (least + most).div_ceil(2);
@@ -81,11 +85,14 @@ mod tests {
     #[test]
     fn what_would_fit_is_said_where_it_would() {
         let bytes = |extent: Extent| 1000 + 100 * extent.documents + 50 * extent.sets;
-        let of = |documents, sets, free| possible(Extent { documents, sets }, free, bytes);
+        let of = |documents, sets, free| possible(Extent { documents, sets, pairs: 0 }, free, bytes);
         assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10), Some(123));
         assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10 - 1), Some(122));
         // Less than a set, or one alone.
         assert_eq!(of(400, 10, 1000 + 100 * 39 + 50 * 10), None);
         assert_eq!((of(400, 10, 500), of(400, 1, 30_000)), (None, None));
+        // Ten sets of 40 meet 40 each.
+        let ten = Extent { documents: 400, sets: 10, pairs: 16_000 };
+        assert_eq!(possible(ten, 10 * 40 * 123, |extent| 10 * extent.pairs), Some(123));
     }
 }

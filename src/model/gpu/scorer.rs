@@ -78,9 +78,9 @@ impl Scoring {
     ) -> Result<(), DeviceError> {
         let config = model.config();
         let (extent, keep) = (Extent::of(batch), Keep::Nothing);
-        let arena = room.arena(gpu, extent, |extent| sizes::scoring(config, extent), false)?;
+        let arena = room.arena(gpu, extent, |extent| sizes::scoring(config, extent, gpu.limits()), false)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, None)?;
-        let mut activations = Activations::new(arena, config, extent, keep)?;
+        let mut activations = Activations::new(arena, config, extent, keep, gpu.limits())?;
         model.forward(gpu, &mut activations, params, &batch, None)?;
         self.begun.push_back(self.downloads.queue(gpu, &activations.scores)?);
         Ok(())

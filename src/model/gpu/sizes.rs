@@ -6,15 +6,20 @@
 //! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of one network; of an IMSAB model
 //! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of
 //! a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and
-//! two rows. Every buffer begins at a multiple of 256 bytes.
+//! two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair
+//! of a query and a key, 6 where nothing is learned; the keys of a query are filled up to a multiple of 8: Σ n·n pairs over
+//! the sets of an MSAB model, and N·M of an IMSAB model. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
 
 use super::batch::{DeviceBatch, Source};
 use crate::config::{Encoder, Input, ModelConfig, OrdinalAt};
 pub use crate::data::batch::Extent;
+use crate::device::choice::Fusion;
 use crate::device::{Arena, Limits};
 use crate::model::setrank::Keep;
+use crate::ops::attention::PairBuffers;
+use crate::ops::attention::naive::filled;
 use crate::ops::layer_norm::NormShape;
 use crate::ops::linear::LinearShape;
 use crate::ops::rbf::RbfShape;
@@ -24,6 +29,19 @@ impl Extent {
     /// Inducing rows of all sets, B·M.
     pub fn points(self, config: &ModelConfig) -> usize {
         self.sets * config.num_inducing
+    }
+
+    /// Pairs of a query and a key of a head, at most: those of documents of a set, or of its documents and its M points, which
+    /// ask and are asked.
+    pub(super) fn head_pairs(self, config: &ModelConfig) -> usize {
+        let filled_up = filled(1) - 1;
+        match config.encoder {
+            Encoder::Msab => self.pairs,
+            Encoder::Imsab => {
+                let induce = config.num_inducing * (self.documents + filled_up * self.sets);
+                induce.max(self.documents * filled(config.num_inducing))
+            }
+        }
     }
 
     /// Documents or inducing rows, whichever are more.
@@ -83,22 +101,22 @@ pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
 /// Bytes of a step on a batch, the batch itself included; what stays from step to step is not. `features` is where its
 /// features come from.
 pub fn step(config: &ModelConfig, extent: Extent, limits: &Limits, features: Source) -> usize {
-    let Extent { documents, sets } = extent;
+    let Extent { documents, sets, .. } = extent;
     let [d_scores, losses] = [documents, sets].map(|len| len * size_of::<f32>());
-    DeviceBatch::bytes(config, extent, Keep::ForBackward, features)
-        + activations(config, extent, Keep::ForBackward)
+    DeviceBatch::bytes(config, extent, Keep::ForBackward, features, limits)
+        + activations(config, extent, Keep::ForBackward, limits)
         + scratch(config, extent, limits)
         + Arena::bytes_for([d_scores, losses])
 }
 
 /// Bytes of scoring a batch, the batch itself included.
-pub fn scoring(config: &ModelConfig, extent: Extent) -> usize {
-    DeviceBatch::bytes(config, extent, Keep::Nothing, Source::Batch)
-        + activations(config, extent, Keep::Nothing)
+pub fn scoring(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
+    DeviceBatch::bytes(config, extent, Keep::Nothing, Source::Batch, limits)
+        + activations(config, extent, Keep::Nothing, limits)
 }
 
 /// Bytes of [`Activations`](super::Activations).
-pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep) -> usize {
+pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Limits) -> usize {
     let (n, c) = (extent.documents, config.hidden_size);
     let (blocks, rows) = kept(config, keep);
     let mut lens = Lens { f32: vec![n], bf16: vec![n * c; rows] };
@@ -125,7 +143,13 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep) -> usize {
             }
         }
     }
-    lens.bytes()
+    let pairs = pair_values(config, extent, limits);
+    lens.bytes() + pairs.map_or(0, |values| PairBuffers::bytes(values, keep == Keep::ForBackward))
+}
+
+/// Values of each of the buffers of attention's pairs, at most; `None` where it is fused.
+pub(super) fn pair_values(config: &ModelConfig, extent: Extent, limits: &Limits) -> Option<usize> {
+    (limits.fuse == Fusion::None).then(|| config.num_heads.saturating_mul(extent.head_pairs(config)))
 }
 
 /// Bytes of [`Scratch`](super::Scratch).

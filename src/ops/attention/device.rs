@@ -1,8 +1,10 @@
-//! Attention on a GPU: the kernels of `kernels/attention.cu` and `kernels/attention_sm90.cu`.
+//! Attention on a GPU: the kernels of `kernels/attention.cu` and `kernels/attention_sm90.cu`, or, where they are not to be
+//! fused, those of `kernels/attention_naive.cu`.
 
 use half::bf16;
 
-use super::{AttentionPlan, Heads, QkvGradients, Roles};
+use super::naive::{self, DeviceTables, Launches};
+use super::{AttentionPlan, Heads, NaivePlan, PairBuffers, QkvGradients, Roles};
 use crate::device::abi::{AttentionBackward, AttentionBlock, AttentionForward, AttentionTile};
 use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, Parameter};
 use crate::ops::dropout::Dropout;
@@ -33,6 +35,7 @@ fn shapes(queries: i32, keys: i32, heads: i32) -> String {
 #[derive(Debug)]
 pub struct DeviceAttention {
     plan: AttentionPlan,
+    unfused: Option<DeviceTables>,
     groups: Buffer<AttentionTile>,
     blocks: Buffer<AttentionBlock>,
     warpgroup_tiles: Buffer<AttentionTile>,
@@ -55,6 +58,7 @@ impl DeviceAttention {
     ) -> Result<Self, DeviceError> {
         let plan = AttentionPlan::new(roles, offsets, heads, limits)?;
         Ok(DeviceAttention {
+            unfused: plan.naive.as_ref().map(|plan| DeviceTables::new(package, plan)).transpose()?,
             groups: package.put(&plan.forward_groups.tiles)?,
             blocks: package.put(&plan.forward_groups.blocks)?,
             warpgroup_tiles: package.put(&plan.forward_warpgroups.tiles)?,
@@ -71,6 +75,11 @@ impl DeviceAttention {
     /// The plan.
     pub fn plan(&self) -> &AttentionPlan {
         &self.plan
+    }
+
+    /// The plan and tables of attention that is not fused.
+    pub(super) fn naive(&self) -> Option<(&NaivePlan, &DeviceTables)> {
+        self.plan.naive.as_ref().zip(self.unfused.as_ref())
     }
 
     /// The values of a head, of q and of k and v.
@@ -129,7 +138,8 @@ impl Qkv<'_> {
 
 /// Queues heads `[Nq, H·D]` = softmax(q·kᵀ/√D)·v of each set, and log-sum-exp `[H, Nq]`.
 ///
-/// Dropout drops weights behind the softmax and scales the others; the log-sum-exps are of all of them.
+/// Dropout drops weights behind the softmax and scales the others; the log-sum-exps are of all of them. `pairs` is scratch
+/// of attention that is not fused.
 ///
 /// # Errors
 ///
@@ -137,6 +147,7 @@ impl Qkv<'_> {
 pub fn attention_forward(
     gpu: &Gpu,
     attention: &DeviceAttention,
+    pairs: Option<&PairBuffers>,
     qkv: Qkv<'_>,
     heads: &mut Buffer<bf16>,
     log_sum_exp: &mut Buffer<f32>,
@@ -153,6 +164,10 @@ pub fn attention_forward(
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.writes("heads [Nq, H·D]", heads, values)?;
     operands.writes("log-sum-exp [H, Nq]", log_sum_exp, plan.output_rows * plan.heads.count)?;
+    if let Some(launches) = Launches::new(gpu, attention, pairs, false, &mut operands, dropout)? {
+        let (heads, log_sum_exp) = (heads.pointer_mut(), log_sum_exp.pointer_mut());
+        return launches.forward(&naive::Forward { q, kv, heads, log_sum_exp });
+    }
     let parameter = AttentionForward {
         q,
         kv,
@@ -201,7 +216,7 @@ impl QkvGradients<'_, Buffer<bf16>> {
 }
 
 /// Queues the gradients of q, k and v, where `d_heads` `[Nq, H·D]` is that of `heads`, and forward left `heads` and
-/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch. With `relu`, q, k and v are stored behind a ReLU, and
+/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch, and `pairs` where attention is not fused. With `relu`, q, k and v are stored behind a ReLU, and
 /// the gradients are those in front of it. Dropout is that of forward.
 ///
 /// # Errors
@@ -211,6 +226,7 @@ impl QkvGradients<'_, Buffer<bf16>> {
 pub fn attention_backward(
     gpu: &Gpu,
     attention: &DeviceAttention,
+    pairs: Option<&PairBuffers>,
     gradients: QkvGradients<'_, Buffer<bf16>>,
     d_heads: &Buffer<bf16>,
     qkv: Qkv<'_>,
@@ -236,6 +252,10 @@ pub fn attention_backward(
     operands.reads("log-sum-exp [H, Nq]", log_sum_exp, sums)?;
     operands.scratch("delta [H, Nq]", delta, sums)?;
     let [d_q, d_kv] = gradients.note(&mut operands, attention)?;
+    if let Some(launches) = Launches::new(gpu, attention, pairs, true, &mut operands, dropout)? {
+        let (heads, d_heads, log_sum_exp) = (heads.pointer(), d_heads.pointer(), log_sum_exp.pointer());
+        return launches.backward(&naive::Backward { q, kv, heads, d_heads, log_sum_exp, d_q, d_kv, relu });
+    }
     let parameter = AttentionBackward {
         q,
         kv,

@@ -9,6 +9,7 @@ use crate::device::abi::{
     ATTENTION_FORWARD_TILES_D32, ATTENTION_FORWARD_TILES_D64, ATTENTION_FORWARD_WARPS, AttentionBlock,
     AttentionTile,
 };
+use crate::device::choice::Fusion;
 
 /// Warps of a block, and of a group at most.
 const WARPS: u32 = ATTENTION_FORWARD_WARPS;
@@ -37,7 +38,7 @@ impl ForwardGroups {
     /// Of whole sets.
     ///
     /// A group is of as few warps as have room for its keys and values, so that few warps wait for others; keys that all
-    /// warps of a block have no room for are streamed. Where that makes too few blocks for the card, groups are of more
+    /// warps of a block have no room for are streamed: in less than [`Fusion::Attention`], those that a ring is too short for. Where that makes too few blocks for the card, groups are of more
     /// warps, and in the end a set's queries are several groups'. A query's results do not depend on any of it; but where
     /// warps share out the keys, they depend on the warps, whose number is then a matter of the set alone.
     pub(super) fn new(roles: Roles, mut sets: Vec<AttentionTile>, heads: Heads, limits: &Limits) -> Self {
@@ -53,6 +54,7 @@ impl ForwardGroups {
             .saturating_sub(limits.shared_reserved)
             .min(limits.shared_per_block);
         let room = (bytes / WARPS / row_bytes(heads)).max(RING_ROWS);
+        let room = if limits.fuse < Fusion::Attention { RING_ROWS } else { room };
         let rows = |&(set, warps): &Group| rows_of_a_warp(&set, warps, split, heads);
 
         let fitting = |set| {
@@ -192,6 +194,9 @@ mod tests {
         // A ring takes 48 rows, however little memory there is.
         let little = Limits { shared_per_multiprocessor: 16 << 10, ..Limits::SM_90 };
         assert_eq!(alone(ROLES, 1000, 64, &little), [4, 48]);
+        // Nor more where less is fused.
+        let flash = Limits { fuse: Fusion::Flash, ..Limits::SM_90 };
+        assert_eq!([48, 97, 300].map(|rows| alone(ROLES, rows, 32, &flash)), [[1, 48], [4, 28], [4, 48]]);
     }
 
     #[test]

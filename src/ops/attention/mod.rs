@@ -20,6 +20,8 @@ mod forward_warpgroups;
 #[cfg(feature = "cuda")]
 mod groups;
 #[cfg(feature = "cuda")]
+pub(crate) mod naive;
+#[cfg(feature = "cuda")]
 mod plan;
 #[cfg(feature = "cuda")]
 mod tiles;
@@ -36,6 +38,8 @@ pub use forward::forward;
 pub use forward_groups::ForwardGroups;
 #[cfg(feature = "cuda")]
 pub use forward_warpgroups::ForwardWarpgroups;
+#[cfg(feature = "cuda")]
+pub use naive::{NaivePlan, PairBuffers, RowKernel};
 #[cfg(feature = "cuda")]
 pub use plan::AttentionPlan;
 use rayon::prelude::*;
@@ -66,6 +70,12 @@ impl Heads {
     /// `C`
     pub fn hidden(self) -> usize {
         self.count * self.width
+    }
+
+    /// 1 / √D
+    #[cfg(feature = "cuda")]
+    fn scale(self) -> f64 {
+        1.0 / (self.width as f64).sqrt()
     }
 
     fn columns(self, head: usize) -> Range<usize> {

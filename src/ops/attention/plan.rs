@@ -4,6 +4,7 @@ use super::backward_warpgroups::BackwardWarpgroups;
 use super::forward_groups::ForwardGroups;
 use super::forward_warpgroups::ForwardWarpgroups;
 use super::groups::{Group, Groups, Residence, TILE_ROWS, tiles};
+use super::naive::{DeviceTables, NaivePlan, ROWS};
 use super::tiles::{KEY_ROWS, QUERY_ROWS, key_tiles, query_tiles, whole_sets};
 use super::{Heads, Roles};
 use crate::device::abi::{
@@ -15,6 +16,7 @@ use crate::device::abi::{
     ATTENTION_POINTS_WARP_TILES, ATTENTION_POINTS_WARPS, ATTENTION_QUERY_ROWS, ATTENTION_SUMS_BYTES,
     AttentionBackward, AttentionBlock, AttentionDropout, AttentionForward, AttentionTile,
 };
+use crate::device::choice::Fusion;
 use crate::device::{Arena, DeviceError, Limits, Plan};
 use crate::ops::dropout::Dropout;
 
@@ -31,6 +33,8 @@ pub struct AttentionPlan {
     pub key_rows: usize,
     /// Rows of the results, Nq: N, or B·M.
     pub output_rows: usize,
+    /// Of attention that is not fused; there is nothing else to do then.
+    pub naive: Option<NaivePlan>,
     /// What each block of a head does in forward.
     pub forward_groups: ForwardGroups,
     /// What blocks of warpgroups do of it: nothing, unless their matrix instructions are asked for.
@@ -47,6 +51,8 @@ pub struct AttentionPlan {
     pub d_key_tiles: Vec<AttentionTile>,
     /// Bytes of shared memory of the groups of a block of backward.
     backward_bytes: u32,
+    /// Whether backward's kernel for all gradients is that of few points.
+    few_points: bool,
 }
 
 impl AttentionPlan {
@@ -65,13 +71,21 @@ impl AttentionPlan {
         if let Some(rows) = [key_rows, output_rows].into_iter().find(|&rows| rows > MAX_ROWS) {
             return refuse(format!("a batch has at most {MAX_ROWS} rows of queries or keys, not {rows}"));
         }
-        let sets = whole_sets(roles, offsets);
+        let (sets, naive) = match whole_sets(roles, offsets) {
+            sets if limits.fuse == Fusion::None => {
+                (Vec::new(), Some(NaivePlan::new(sets, heads, [query_rows, key_rows, output_rows])))
+            }
+            sets => (sets, None),
+        };
         let [of_backward_warpgroups, of_backward] = if limits.wgmma {
             BackwardWarpgroups::part(roles, heads.width, sets.clone(), limits)
         } else {
             [Vec::new(), sets.clone()]
         };
-        let backward = if has_few_points(roles) {
+        let few_points = has_few_points(roles, limits.fuse);
+        let backward = if limits.fuse < Fusion::Attention {
+            Groups::new(of_backward, ATTENTION_GROUPS_WARPS, |_| None)
+        } else if few_points {
             Groups::new(of_backward, ATTENTION_POINTS_WARPS, |set| {
                 Some(points_group(roles, heads.width, set))
             })
@@ -89,34 +103,41 @@ impl AttentionPlan {
             query_rows,
             key_rows,
             output_rows,
+            naive,
             forward_groups: ForwardGroups::new(roles, of_groups, heads, limits),
             forward_warpgroups: ForwardWarpgroups::new(of_warpgroups, heads, limits),
             backward_warpgroups: BackwardWarpgroups::new(of_backward_warpgroups, heads),
             backward_bytes: backward.shared_bytes(),
+            few_points,
             backward_blocks: backward.blocks,
             backward_sets: backward.sets,
-            d_query_tiles: query_tiles(backward.streamed.clone()),
-            d_key_tiles: key_tiles(backward.streamed),
+            d_query_tiles: query_tiles(backward.streamed.clone(), QUERY_ROWS),
+            d_key_tiles: key_tiles(backward.streamed, KEY_ROWS),
         };
         let by_warpgroups = [plan.forward_by_warpgroups(true), plan.backward_by_warpgroups(true)];
         let by_warps = [plan.forward(true), plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
         let launches = by_warpgroups.into_iter().chain(by_warps);
-        for launch in launches.flatten() {
+        let naive = plan.naive.iter().flat_map(NaivePlan::launches);
+        for launch in launches.flatten().chain(naive) {
             launch.check(limits)?;
         }
         Ok(plan)
     }
 
     /// The most bytes of a package that a plan of so many sets with so many documents in all takes.
-    pub fn bytes_bound(sets: usize, documents: usize, roles: Roles) -> usize {
+    pub fn bytes_bound(sets: usize, documents: usize, roles: Roles, fuse: Fusion) -> usize {
         // Each set with documents has a tile that may be almost empty.
         let of_documents = |tile: usize| documents / tile + sets.min(documents);
         let of_points = |points: usize, tile: usize| sets.saturating_mul(points.div_ceil(tile));
+        let [query_rows, key_rows] = if fuse == Fusion::None { [ROWS, ROWS] } else { [QUERY_ROWS, KEY_ROWS] };
         let (queries, keys) = match roles {
-            Roles::Documents => (of_documents(QUERY_ROWS), of_documents(KEY_ROWS)),
-            Roles::Induce { points } => (of_points(points, QUERY_ROWS), of_documents(KEY_ROWS)),
-            Roles::Attend { points } => (of_documents(QUERY_ROWS), of_points(points, KEY_ROWS)),
+            Roles::Documents => (of_documents(query_rows), of_documents(key_rows)),
+            Roles::Induce { points } => (of_points(points, query_rows), of_documents(key_rows)),
+            Roles::Attend { points } => (of_documents(query_rows), of_points(points, key_rows)),
         };
+        if fuse == Fusion::None {
+            return DeviceTables::bytes_bound(sets, queries, keys);
+        }
         let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
         let blocks_of = |sets: usize| sets.saturating_mul(size_of::<AttentionBlock>());
         // Forward, by warps and by warpgroups together, has no more groups than tiles of queries, and no more blocks than groups.
@@ -139,7 +160,7 @@ impl AttentionPlan {
             key_rows: self.key_rows as i32,
             output_rows: self.output_rows as i32,
             heads: self.heads.count as i32,
-            scale_log2e: (std::f64::consts::LOG2_E * self.scale()) as f32,
+            scale_log2e: (std::f64::consts::LOG2_E * self.heads.scale()) as f32,
             dropout: dropout_numbers(dropout),
         }
     }
@@ -162,14 +183,10 @@ impl AttentionPlan {
             output_rows: self.output_rows as i32,
             heads: self.heads.count as i32,
             relu: relu.into(),
-            scale: self.scale() as f32,
-            scale_log2e: (std::f64::consts::LOG2_E * self.scale()) as f32,
+            scale: self.heads.scale() as f32,
+            scale_log2e: (std::f64::consts::LOG2_E * self.heads.scale()) as f32,
             dropout: dropout_numbers(dropout),
         }
-    }
-
-    fn scale(&self) -> f64 {
-        1.0 / (self.heads.width as f64).sqrt()
     }
 
     /// The launch of the forward kernel; `None` where there is nothing to do.
@@ -201,7 +218,7 @@ impl AttentionPlan {
     /// The launch of the kernel for all gradients, of few points, or of the sets that stay on the chip; `None` where there
     /// are none.
     pub fn backward(&self, dropout: bool) -> Option<Plan> {
-        let few_points = has_few_points(self.roles);
+        let few_points = self.few_points;
         let kernels = match self.roles {
             Roles::Induce { .. } if few_points => [
                 ["attention_backward_induce_d32", "attention_backward_induce_d32_dropout"],
@@ -283,10 +300,12 @@ fn backward_residence(width: usize, set: &AttentionTile) -> Residence {
 }
 
 /// Whether a warp of backward sums the gradients of all points.
-pub(super) fn has_few_points(roles: Roles) -> bool {
+pub(super) fn has_few_points(roles: Roles, fuse: Fusion) -> bool {
     match roles {
         Roles::Documents => false,
-        Roles::Induce { points } | Roles::Attend { points } => points <= ATTENTION_POINTS_ROWS as usize,
+        Roles::Induce { points } | Roles::Attend { points } => {
+            fuse >= Fusion::Attention && points <= ATTENTION_POINTS_ROWS as usize
+        }
     }
 }
 
@@ -306,7 +325,7 @@ fn pair_bytes(width: usize) -> u32 {
     2 * TILE_ROWS * 2 * width as u32
 }
 
-fn dropout_numbers(dropout: Option<&Dropout>) -> AttentionDropout {
+pub(super) fn dropout_numbers(dropout: Option<&Dropout>) -> AttentionDropout {
     let none = AttentionDropout { key_low: 0, key_high: 0, attention: 0, threshold: 0, keep: 1.0 };
     dropout.map_or(none, Dropout::numbers)
 }
@@ -466,6 +485,12 @@ mod tests {
                 }
             }
         }
+        // Where less is fused, nothing stays.
+        let limits = Limits { fuse: Fusion::Flash, ..Limits::SM_90 };
+        for roles in [Roles::Documents, Roles::Induce { points: 32 }, Roles::Attend { points: 32 }] {
+            let plan = AttentionPlan::new(roles, &[0, 40], Heads { count: 8, width: 64 }, &limits).unwrap();
+            assert!(plan.backward(true).is_none() && plan.d_queries(true).is_some(), "{roles:?}");
+        }
         let kernel = |roles| plan(roles, &[0, 5], 32).backward(false).unwrap().kernel;
         assert_eq!(kernel(Roles::Induce { points: 33 }), "attention_backward_d32");
         assert_eq!(kernel(Roles::Attend { points: 33 }), "attention_backward_d32");
@@ -528,7 +553,8 @@ mod tests {
             let offsets: Vec<usize> = std::iter::once(0)
                 .chain(lens.iter().scan(0, |end, &len| { *end += len.max(least); Some(*end) }))
                 .collect();
-            let limits = Limits { wgmma, ..Limits::SM_90 };
+            let fuse = if wgmma { Fusion::All } else { [Fusion::Flash, Fusion::All][points % 2] };
+            let limits = Limits { wgmma, fuse, ..Limits::SM_90 };
             let plan = AttentionPlan::new(roles, &offsets, Heads { count: 8, width: 32 }, &limits).unwrap();
             let [mut outputs, mut of_queries] = [(); 2].map(|()| vec![0; plan.output_rows]);
             let count = |rows: &mut Vec<i32>, begin: i32, len: i32| {
@@ -581,7 +607,14 @@ mod tests {
             let bytes = tiles.map(|tiles| size_of_val(&tiles[..]));
             let bytes = bytes.chain(blocks.map(|blocks| size_of_val(&blocks[..])));
             let documents = offsets[offsets.len() - 1];
-            prop_assert!(Arena::bytes_for(bytes) <= AttentionPlan::bytes_bound(sets(&offsets), documents, roles));
+            let limits = Limits { fuse: Fusion::None, ..limits };
+            let unfused = AttentionPlan::new(roles, &offsets, Heads { count: 8, width: 32 }, &limits).unwrap();
+            let unfused = unfused.naive.unwrap();
+            let tables = [size_of_val(&unfused.pairs[..]), size_of_val(&unfused.query_tiles[..])];
+            let tables = tables.into_iter().chain([size_of_val(&unfused.key_tiles[..])]);
+            let bound = |fuse| AttentionPlan::bytes_bound(sets(&offsets), documents, roles, fuse);
+            prop_assert!(Arena::bytes_for(tables) <= bound(Fusion::None));
+            prop_assert!(Arena::bytes_for(bytes) <= bound(Fusion::All));
         }
     }
 }

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use super::Roles;
 use crate::device::abi::{ATTENTION_KEY_ROWS, ATTENTION_QUERY_ROWS, AttentionTile};
 
-/// Rows of a tile of queries.
+/// Rows of a tile of queries of fused kernels.
 pub(super) const QUERY_ROWS: usize = ATTENTION_QUERY_ROWS as usize;
 
-/// Rows of a tile of keys.
+/// Rows of a tile of keys of theirs.
 pub(super) const KEY_ROWS: usize = ATTENTION_KEY_ROWS as usize;
 
 /// The sets that `offsets` `[B + 1]` delimit, whole.
@@ -16,16 +16,16 @@ pub(super) fn whole_sets(roles: Roles, offsets: &[usize]) -> Vec<AttentionTile> 
     offsets.windows(2).enumerate().map(|set| whole(roles, set)).collect()
 }
 
-/// Tiles of queries of these sets: those with many keys first.
-pub(super) fn query_tiles(mut sets: Vec<AttentionTile>) -> Vec<AttentionTile> {
+/// Tiles of so many queries of these sets: those with many keys first.
+pub(super) fn query_tiles(mut sets: Vec<AttentionTile>, rows: usize) -> Vec<AttentionTile> {
     sets.sort_by_key(|set| (Reverse(set.key_rows), set.set));
-    sets.iter().flat_map(queries_of).collect()
+    sets.iter().flat_map(|set| queries_of(set, rows)).collect()
 }
 
 /// Tiles of keys: those with many queries first.
-pub(super) fn key_tiles(mut sets: Vec<AttentionTile>) -> Vec<AttentionTile> {
+pub(super) fn key_tiles(mut sets: Vec<AttentionTile>, rows: usize) -> Vec<AttentionTile> {
     sets.sort_by_key(|set| (Reverse(set.query_rows), set.set));
-    sets.iter().flat_map(keys_of).collect()
+    sets.iter().flat_map(|set| keys_of(set, rows)).collect()
 }
 
 /// All queries and keys of a set.
@@ -50,10 +50,10 @@ fn whole(roles: Roles, (set, offsets): (usize, &[usize])) -> AttentionTile {
 }
 
 /// The tiles of queries of a set.
-fn queries_of(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
-    (0..set.query_rows).step_by(QUERY_ROWS).map(move |first| AttentionTile {
+fn queries_of(&set: &AttentionTile, rows: usize) -> impl Iterator<Item = AttentionTile> {
+    (0..set.query_rows).step_by(rows).map(move |first| AttentionTile {
         query_begin: set.query_begin + first,
-        query_rows: (set.query_rows - first).min(QUERY_ROWS as i32),
+        query_rows: (set.query_rows - first).min(rows as i32),
         output_begin: set.output_begin + first,
         first_query: first,
         ..set
@@ -61,10 +61,10 @@ fn queries_of(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
 }
 
 /// The tiles of keys of a set.
-fn keys_of(&set: &AttentionTile) -> impl Iterator<Item = AttentionTile> {
-    (0..set.key_rows).step_by(KEY_ROWS).map(move |first| AttentionTile {
+fn keys_of(&set: &AttentionTile, rows: usize) -> impl Iterator<Item = AttentionTile> {
+    (0..set.key_rows).step_by(rows).map(move |first| AttentionTile {
         key_begin: set.key_begin + first,
-        key_rows: (set.key_rows - first).min(KEY_ROWS as i32),
+        key_rows: (set.key_rows - first).min(rows as i32),
         first_key: first,
         ..set
     })
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn long_sets_come_first() {
         let sets = whole_sets(Roles::Documents, &[0, 1, 1, 302, 365]);
-        let tiles: Vec<_> = query_tiles(sets.clone()).iter().map(numbers).collect();
+        let tiles: Vec<_> = query_tiles(sets.clone(), QUERY_ROWS).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [
@@ -102,7 +102,7 @@ mod tests {
                 [0, 1, 0, 1, 0, 0, 0, 0],
             ]
         );
-        let tiles: Vec<_> = key_tiles(sets).iter().map(numbers).collect();
+        let tiles: Vec<_> = key_tiles(sets, KEY_ROWS).iter().map(numbers).collect();
         assert_eq!(tiles[0], [1, 301, 1, 64, 1, 0, 0, 2]);
         assert_eq!(tiles[4], [1, 301, 257, 45, 1, 0, 256, 2]);
         assert_eq!(tiles[5..], [[302, 63, 302, 63, 302, 0, 0, 3], [0, 1, 0, 1, 0, 0, 0, 0]]);
@@ -111,18 +111,18 @@ mod tests {
     #[test]
     fn points_ask_and_are_asked() {
         let induce = whole_sets(Roles::Induce { points: 20 }, &[0, 3, 70]);
-        let tiles: Vec<_> = query_tiles(induce.clone()).iter().map(numbers).collect();
+        let tiles: Vec<_> = query_tiles(induce.clone(), QUERY_ROWS).iter().map(numbers).collect();
         assert_eq!(tiles, [[0, 20, 3, 67, 20, 0, 0, 1], [0, 20, 0, 3, 0, 0, 0, 0]]);
-        let tiles: Vec<_> = key_tiles(induce).iter().map(numbers).collect();
+        let tiles: Vec<_> = key_tiles(induce, KEY_ROWS).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [[0, 20, 0, 3, 0, 0, 0, 0], [0, 20, 3, 64, 20, 0, 0, 1], [0, 20, 67, 3, 20, 0, 64, 1]]
         );
         // The points of the set without documents get a gradient too.
         let attend = whole_sets(Roles::Attend { points: 70 }, &[0, 3, 3]);
-        let tiles: Vec<_> = query_tiles(attend.clone()).iter().map(numbers).collect();
+        let tiles: Vec<_> = query_tiles(attend.clone(), QUERY_ROWS).iter().map(numbers).collect();
         assert_eq!(tiles, [[0, 3, 0, 70, 0, 0, 0, 0]]);
-        let tiles: Vec<_> = key_tiles(attend).iter().map(numbers).collect();
+        let tiles: Vec<_> = key_tiles(attend, KEY_ROWS).iter().map(numbers).collect();
         assert_eq!(
             tiles,
             [

@@ -3,6 +3,7 @@
 use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
 };
+use crate::device::choice::Fusion;
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
@@ -43,11 +44,12 @@ impl FeedForwardShape {
         Ok(())
     }
 
-    /// Whether one kernel is faster than one for each product: rows are narrow enough to stay on the chip, and there are
-    /// blocks for half the multiprocessors.
+    /// Whether one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on the chip,
+    /// and there are blocks for half the multiprocessors.
     pub fn pays(&self, limits: &Limits) -> bool {
         let blocks = self.rows.div_ceil(FEED_FORWARD_ROWS as usize);
-        self.check().is_ok()
+        limits.fuse >= Fusion::All
+            && self.check().is_ok()
             && self.shared_bytes() <= limits.shared_per_block
             && 2 * blocks >= limits.multiprocessors as usize
     }

@@ -157,7 +157,7 @@ impl GpuLearner {
         let (config, limits) = (self.schedule.config(), self.gpu.limits());
         let source = Source::Resident { dropout: train.drops_features() };
         let step = sizes::step(config, largest, limits, source);
-        let scoring = valid.map_or(0, |valid| sizes::scoring(config, scorer::largest(valid)));
+        let scoring = valid.map_or(0, |valid| sizes::scoring(config, scorer::largest(valid), limits));
         let features = Resident::bytes(config, train);
         Ok(Feeding::of_constant(features, step.max(scoring), self.gpu.memory()?.0))
     }
@@ -174,7 +174,7 @@ impl GpuLearner {
         let source = Source::of(batch, resident.as_ref());
         let arena = room.arena(gpu, extent, |extent| sizes::step(config, extent, limits, source), true)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, resident.as_ref())?;
-        let mut activations = Activations::new(arena, config, extent, keep)?;
+        let mut activations = Activations::new(arena, config, extent, keep, limits)?;
         let mut scratch = Scratch::new(arena, config, extent, limits)?;
         let mut d_scores = arena.take(extent.documents)?;
         let mut losses = arena.take(extent.sets)?;

@@ -25,7 +25,7 @@ struct Line {
     blocks: &'static str,
 }
 
-const LINES: [Line; 10] = [
+const LINES: [Line; 12] = [
     Line {
         what: "forward, keys stay",
         kernels: &["attention_forward_d32"],
@@ -46,6 +46,13 @@ const LINES: [Line; 10] = [
         shape: "360 streamed",
         products: 2,
         blocks: "3",
+    },
+    Line {
+        what: "forward, not fused",
+        kernels: &["attention_naive_scores_d32", "attention_naive_softmax", "attention_naive_product_d32"],
+        shape: "360, one head",
+        products: 2,
+        blocks: "8 to 16: registers",
     },
     Line {
         what: "forward, 20 points ask (split)",
@@ -81,6 +88,21 @@ const LINES: [Line; 10] = [
         shape: "360 streamed",
         products: 5,
         blocks: "2 and 4: registers",
+    },
+    Line {
+        what: "backward, not fused",
+        kernels: &[
+            "attention_naive_scores_d32",
+            "attention_naive_weights",
+            "attention_naive_product_transposed_d32",
+            "attention_naive_scores_d32",
+            "attention_naive_d_scores",
+            "attention_naive_product_d32",
+            "attention_naive_product_transposed_d32",
+        ],
+        shape: "360, one head",
+        products: 5,
+        blocks: "8 to 16: registers",
     },
     Line {
         what: "backward, 20 points ask",

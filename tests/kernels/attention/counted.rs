@@ -191,16 +191,17 @@ pub fn row(kernel: &str, shape: &str) -> Row {
     let begin = format!("{kernel} {shape}: ");
     let line = table.lines().find_map(|line| line.strip_prefix(&begin));
     let line = line.unwrap_or_else(|| panic!("counters.txt says nothing of `{begin}`"));
+    let part_of = |name: &str| line.split(", ").find_map(|part| part.strip_prefix(name)?.strip_prefix(' '));
     let numbers = |name: &str| -> Vec<f64> {
-        let part = line.split(", ").find_map(|part| part.strip_prefix(name)?.strip_prefix(' '));
-        let part = part.unwrap_or_else(|| panic!("no {name} in `{line}`"));
+        let part = part_of(name).unwrap_or_else(|| panic!("no {name} in `{line}`"));
         part.split([' ', '+', '(']).filter_map(|word| word.parse().ok()).collect()
     };
     Row {
         bytes: numbers("unique").iter().sum::<f64>() * 1e3,
         wavefronts: numbers("wavefronts")[0],
         conflicts: numbers("conflicts")[0],
-        products: numbers("products")[0],
+        // Of kernels without any the table says nothing.
+        products: part_of("products").map_or(0.0, |_| numbers("products")[0]),
         exponentials: numbers("exponentials")[0],
     }
 }

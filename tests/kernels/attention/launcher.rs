@@ -1,6 +1,7 @@
 //! What the launcher refuses.
 
 use half::bf16;
+use setrank::device::choice::Fusion;
 use setrank::device::{Buffer, DeviceError, Gpu, Uploads};
 use setrank::ops::attention::{
     AttentionPlan, DeviceAttention, Heads, Qkv, QkvGradients, Roles, attention_backward, attention_forward,
@@ -32,7 +33,7 @@ struct Batch {
 /// A plan in a package that is as large as the bound says.
 fn on_device(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Result<DeviceAttention, DeviceError> {
     let (sets, documents) = (offsets.len().saturating_sub(1), offsets.last().copied().unwrap_or(0));
-    let bytes = AttentionPlan::bytes_bound(sets, documents, roles);
+    let bytes = AttentionPlan::bytes_bound(sets, documents, roles, Fusion::All);
     let room = gpu.arena("a plan", bytes)?.room(bytes)?;
     Uploads::default()
         .send(gpu, room, |package| DeviceAttention::new(package, gpu.limits(), roles, offsets, HEADS))
@@ -58,7 +59,7 @@ impl Batch {
 
     fn forward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
         let qkv = Qkv::Apart { q: &self.q, kv: &self.kv };
-        attention_forward(gpu, &self.attention, qkv, &mut self.heads, &mut self.log_sum_exp, None)
+        attention_forward(gpu, &self.attention, None, qkv, &mut self.heads, &mut self.log_sum_exp, None)
     }
 
     fn backward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
@@ -66,7 +67,19 @@ impl Batch {
         let gradients = QkvGradients::Apart { q: &mut self.d_q, kv: &mut self.d_kv };
         let (attention, log_sum_exp, delta) = (&self.attention, &self.log_sum_exp, &mut self.delta);
         let (d_heads, heads) = (&self.d_heads, &self.heads);
-        attention_backward(gpu, attention, gradients, d_heads, qkv, heads, log_sum_exp, delta, false, None)
+        attention_backward(
+            gpu,
+            attention,
+            None,
+            gradients,
+            d_heads,
+            qkv,
+            heads,
+            log_sum_exp,
+            delta,
+            false,
+            None,
+        )
     }
 }
 
@@ -156,7 +169,8 @@ fn queries_keys_and_values_are_together_among_documents_alone() {
         ] {
             let mut batch = Batch::new(gpu, roles, &[0, 5]);
             let Batch { attention, qkv, heads, log_sum_exp, .. } = &mut batch;
-            let result = attention_forward(gpu, attention, Qkv::Together(qkv), heads, log_sum_exp, None);
+            let result =
+                attention_forward(gpu, attention, None, Qkv::Together(qkv), heads, log_sum_exp, None);
             match result {
                 Ok(()) => assert!(right, "{roles:?}"),
                 Err(error) => {
@@ -167,7 +181,7 @@ fn queries_keys_and_values_are_together_among_documents_alone() {
         let mut short = Batch::new(gpu, Roles::Documents, &[0, 5]);
         let Batch { attention, q, heads, log_sum_exp, .. } = &mut short;
         let error =
-            attention_forward(gpu, attention, Qkv::Together(q), heads, log_sum_exp, None).unwrap_err();
+            attention_forward(gpu, attention, None, Qkv::Together(q), heads, log_sum_exp, None).unwrap_err();
         assert!(error.to_string().contains("qkv [3, H, N, D] has 640 values, not 1920"), "{error}");
         gpu.synchronize().unwrap();
     });
@@ -202,7 +216,7 @@ fn plans_that_cannot_be_are_refused() {
         // What the bound says is enough, and not by much too much.
         let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
         for roles in [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }] {
-            let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles);
+            let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles, Fusion::All);
             let attention = on_device(gpu, roles, &offsets).unwrap();
             let plan = attention.plan();
             let groups = &plan.forward_groups.tiles;

@@ -12,9 +12,10 @@ use rayon::prelude::*;
 use setrank::config::{Encoder, Input, ModelConfig, OrdinalAt, OrdinalConfig, OrdinalStart};
 use setrank::data::batch::Batch;
 use setrank::data::normalize::{Kind, Normalize};
-use setrank::device::Gpu;
 use setrank::device::check::deviation;
+use setrank::device::choice::Fusion;
 use setrank::device::rounding::to_f32;
+use setrank::device::{Gpu, Limits};
 use setrank::model::setrank::{self as cpu, Keep, SetRank, TrainingStep, Workspace};
 use setrank::ops::loss::{Loss, Scratch};
 use setrank::rng::{Rng, Stream};
@@ -304,6 +305,24 @@ fn gradients_are_right_in_every_configuration() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Of what fuses less than everything, both encoders, with dropout.
+#[test]
+fn gradients_are_right_however_much_is_fused() {
+    let mut wrong = Vec::new();
+    for config in [config(), imsab()] {
+        let config = ModelConfig { qkv_relu: true, dropout: 0.3, ..config };
+        let problem = Problem::draw(config, &[1, 7, 70, 2], Loss::SoftmaxCrossEntropy, Relus::Decided, 1);
+        for fuse in [Fusion::None, Fusion::Flash, Fusion::Attention] {
+            // On one multiprocessor networks would be one kernel.
+            on_gpu_with(Some(1), |gpu| {
+                let found = problem.wrong(&problem.of_gpu(gpu.with_fusion(fuse)), &ROUNDINGS[..3]);
+                wrong.extend(found.into_iter().map(|wrong| format!("{fuse:?}: {wrong}")));
+            });
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The rule is not so wide that a layer's gradient passes that is off by a twentieth.
 #[test]
 fn a_wrong_gradient_is_noticed() {
@@ -368,12 +387,14 @@ fn sizes_are_as_the_formula_says() {
 
     on_gpu(|gpu| {
         for (config, _) in configurations() {
-            for extent in [Extent { documents: 43, sets: 4 }, Extent { documents: 5, sets: 5 }] {
-                for keep in [Keep::Nothing, Keep::ForBackward] {
-                    let bytes = sizes::activations(&config, extent, keep);
+            for extent in [Extent::of_sizes([1, 7, 33, 2]), Extent::of_sizes([1; 5])] {
+                let passes = [Keep::Nothing, Keep::ForBackward].map(|keep| (keep, Fusion::None));
+                for (keep, fuse) in passes.into_iter().chain([(Keep::ForBackward, Fusion::All)]) {
+                    let limits = Limits { fuse, ..*gpu.limits() };
+                    let bytes = sizes::activations(&config, extent, keep, &limits);
                     let mut arena = gpu.arena("activations", bytes).unwrap();
-                    Activations::new(&mut arena, &config, extent, keep).unwrap();
-                    assert!(is_full(&mut arena), "{extent:?}, {keep:?}, {config:?}");
+                    Activations::new(&mut arena, &config, extent, keep, &limits).unwrap();
+                    assert!(is_full(&mut arena), "{extent:?}, {keep:?}, {fuse:?}, {config:?}");
                 }
                 let bytes = sizes::scratch(&config, extent, gpu.limits());
                 let mut arena = gpu.arena("scratch", bytes).unwrap();

@@ -64,7 +64,7 @@ impl BackwardProblem {
         BackwardProblem {
             relu,
             d_heads: normal(&mut rng, heads.len()),
-            of_delta: if sums_weights(forward.roles) { answer.heads } else { wide(&heads) },
+            of_delta: if sums_weights(&forward) { answer.heads } else { wide(&heads) },
             heads,
             log_sum_exp: answer.log_sum_exp.into_iter().map(|value| value as f32).collect(),
             forward,
@@ -179,6 +179,8 @@ impl BackwardProblem {
             values.for_each(|(to, from)| *to = bf16::from_f32(from * factor).to_f64());
         };
         let (scale, keep) = (1.0 / (width as f32).sqrt(), self.forward.keep());
+        // Of the weights for the gradient of v: before they are rounded, and behind the sum.
+        let [before, behind] = if self.forward.is_naive() { [keep, 1.0] } else { [1.0, keep] };
         for set in self.forward.sets() {
             for head in 0..count {
                 let keys = inputs.key_columns(head, &set.keys);
@@ -201,7 +203,7 @@ impl BackwardProblem {
                     };
                     let weights: Vec<(usize, f32, f32)> =
                         draw.order(set.keys.len()).into_iter().map(weigh).collect();
-                    let delta = if sums_weights(self.forward.roles) {
+                    let delta = if sums_weights(&self.forward) {
                         let d_weight =
                             |key: usize| backwards(inputs.value(head, set.keys.start + key), d_out);
                         weights
@@ -217,11 +219,11 @@ impl BackwardProblem {
                         let d_score = weight * (d_weight - delta);
                         add(&mut d_q, d_score, inputs.key(head, set.keys.start + key));
                         add(&mut d_k[key], d_score, q);
-                        add(&mut d_v[key], weight * kept[key], d_out);
+                        add(&mut d_v[key], weight * kept[key] * before, d_out);
                     }
                     store(&mut gradients.d_q[(head * rows + output) * width..][..width], &d_q, scale);
                 }
-                for (part, rows, factor) in [(0, &d_k, scale), (1, &d_v, keep)] {
+                for (part, rows, factor) in [(0, &d_k, scale), (1, &d_v, behind)] {
                     let begin = ((part * count + head) * key_rows + set.keys.start) * width;
                     let to = gradients.d_kv[begin..].chunks_exact_mut(width);
                     to.zip(rows).for_each(|(to, row)| store(to, row, factor));
@@ -285,6 +287,7 @@ impl BackwardProblem {
         };
         let empty = |len: usize| arena(2 * len)?.take::<bf16>(len);
         let attention = forward.on_device(gpu)?;
+        let pairs = forward.pairs_on(gpu, &attention, true)?;
         let (d_heads, heads) = (upload(&self.d_heads)?, upload(&self.heads)?);
         let sums = self.log_sum_exp.len();
         let mut log_sum_exp = arena(4 * sums)?.take(sums)?;
@@ -296,6 +299,7 @@ impl BackwardProblem {
             attention_backward(
                 gpu,
                 &attention,
+                pairs.as_ref(),
                 gradients,
                 &d_heads,
                 qkv,
@@ -338,8 +342,8 @@ impl BackwardProblem {
 }
 
 /// Whether δ is Σ p·d p over the keys, which are the points' and few, and not Σ heads·d heads.
-fn sums_weights(roles: Roles) -> bool {
-    matches!(roles, Roles::Attend { .. }) && has_few_points(roles)
+fn sums_weights(problem: &Problem) -> bool {
+    matches!(problem.roles, Roles::Attend { .. }) && has_few_points(problem.roles, problem.fuse)
 }
 
 /// The first or the second half.
@@ -349,7 +353,7 @@ fn half_of(values: &[f64], which: usize) -> Vec<f64> {
 }
 
 /// Keeps what belongs to positive values.
-fn mask(gradients: &mut [f64], values: &[bf16]) {
+pub(super) fn mask(gradients: &mut [f64], values: &[bf16]) {
     for (gradient, value) in gradients.iter_mut().zip(values) {
         if value.to_f64() <= 0.0 || value.is_nan() {
             *gradient = 0.0;

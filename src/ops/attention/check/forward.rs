@@ -44,8 +44,8 @@ impl Problem {
     }
 
     /// The answer of a plain evaluation in the kernel's number types: scores and sums in f32 and powers of two, weights
-    /// rounded to bf16 for the product with the values, results rounded to bf16. Sums go as the draw
-    /// says.
+    /// rounded to bf16 for the product with the values, before they are divided by their sum where they are fused with it,
+    /// results rounded to bf16. Sums go as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let (count, width) = (self.heads.count, self.heads.width);
         let [.., rows] = self.rows();
@@ -72,14 +72,16 @@ impl Problem {
                     answer.log_sum_exp[head * rows + output] =
                         f64::from((reference + draw.approximate.log2(sum)) * std::f32::consts::LN_2);
                     let kept = self.kept(&set, head, number);
+                    let share = self.keep() / sum;
+                    let [before, behind] = if self.is_naive() { [share, 1.0] } else { [1.0, share] };
                     let mut result = RowOfSums::new(draw.sums, width);
                     for (&key, &weight) in keys.iter().zip(&weights) {
-                        let weight = bf16::from_f32(weight * kept[key]).to_f32();
+                        let weight = bf16::from_f32(weight * before * kept[key]).to_f32();
                         result.add(weight, inputs.value(head, set.keys.start + key));
                     }
                     let to = &mut answer.heads[(output * count + head) * width..][..width];
                     for (to, value) in to.iter_mut().zip(result.values()) {
-                        *to = bf16::from_f32(value * (self.keep() / sum)).to_f64();
+                        *to = bf16::from_f32(value * behind).to_f64();
                     }
                 }
             }
@@ -126,7 +128,9 @@ impl Problem {
             gpu.upload(kv, &self.kv)?;
             Qkv::Apart { q, kv }
         };
-        attention_forward(gpu, &attention, qkv, &mut heads, &mut log_sum_exp, self.dropout())?;
+        let pairs = self.pairs_on(gpu, &attention, false)?;
+        let dropout = self.dropout();
+        attention_forward(gpu, &attention, pairs.as_ref(), qkv, &mut heads, &mut log_sum_exp, dropout)?;
         Ok(Answer {
             heads: gpu.download(&heads)?.into_iter().map(bf16::to_f64).collect(),
             log_sum_exp: gpu.download(&log_sum_exp)?.into_iter().map(f64::from).collect(),
@@ -148,9 +152,9 @@ impl Problem {
 
     /// The plan, in a package that is as large as the bound says.
     pub(super) fn on_device(&self, gpu: &Gpu) -> Result<DeviceAttention, DeviceError> {
-        let limits = Limits { wgmma: self.wgmma || gpu.limits().wgmma, ..*gpu.limits() };
+        let limits = Limits { wgmma: self.wgmma || gpu.limits().wgmma, fuse: self.fuse, ..*gpu.limits() };
         let (sets, documents) = (self.offsets.len() - 1, self.offsets[self.offsets.len() - 1]);
-        let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles);
+        let bytes = AttentionPlan::bytes_bound(sets, documents, self.roles, self.fuse);
         Uploads::default().send(gpu, room(gpu, bytes)?, |package| {
             DeviceAttention::new(package, &limits, self.roles, &self.offsets, self.heads)
         })

@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+pub mod naive;
 pub mod warpgroups;
 
 use std::ops::Range;
@@ -10,10 +11,15 @@ use std::sync::OnceLock;
 pub use backward::{BackwardProblem, Gradients};
 pub use forward::Answer;
 use half::bf16;
+pub use naive::{Step, StepProblem};
 
 use super::tiles::whole_sets;
-use super::{Attention, AttentionPlan, BackwardWarpgroups, ForwardWarpgroups, Heads, Roles, Rows};
+use super::{
+    Attention, AttentionPlan, BackwardWarpgroups, DeviceAttention, ForwardWarpgroups, Heads, PairBuffers,
+    Roles, Rows,
+};
 use crate::device::check::{Checked, Deviation, SEED, deviation};
+use crate::device::choice::Fusion;
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
@@ -31,6 +37,7 @@ pub struct Problem {
     kv: Vec<bf16>,
     dropout: Option<Dropout>,
     wgmma: bool,
+    fuse: Fusion,
     reference: OnceLock<Reference>,
 }
 
@@ -66,7 +73,7 @@ impl Problem {
                 )));
             }
         }
-        Ok(Problem { roles, offsets, heads, q, kv, dropout: None, wgmma: false, reference: OnceLock::new() })
+        Ok(Problem::of(roles, offsets, heads, q, kv))
     }
 
     /// Normally distributed numbers for sets of these sizes.
@@ -85,7 +92,12 @@ impl Problem {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let [q, kv] =
             [plan.query_rows, 2 * plan.key_rows].map(|rows| normal(&mut rng, rows * heads.hidden()));
-        Problem { roles, offsets, heads, q, kv, dropout: None, wgmma: false, reference: OnceLock::new() }
+        Problem::of(roles, offsets, heads, q, kv)
+    }
+
+    fn of(roles: Roles, offsets: Vec<usize>, heads: Heads, q: Vec<bf16>, kv: Vec<bf16>) -> Self {
+        let (dropout, wgmma, fuse, reference) = (None, false, Fusion::All, OnceLock::new());
+        Problem { roles, offsets, heads, q, kv, dropout, wgmma, fuse, reference }
     }
 
     /// The same with dropout at this rate.
@@ -98,6 +110,13 @@ impl Problem {
     /// The same by kernels of warpgroups' matrix instructions, where they take its sets.
     pub fn with_wgmma(mut self) -> Self {
         self.wgmma = true;
+        self
+    }
+
+    /// The same by kernels that fuse so much.
+    pub fn with_fusion(mut self, fuse: Fusion) -> Self {
+        self.fuse = fuse;
+        self.reference = OnceLock::new();
         self
     }
 
@@ -137,13 +156,31 @@ impl Problem {
         self.dropout.as_ref()
     }
 
+    /// Whether scores and weights go through memory.
+    fn is_naive(&self) -> bool {
+        self.fuse == Fusion::None
+    }
+
+    /// The buffers of pairs that it takes on a GPU; `None` where it is fused.
+    fn pairs_on(
+        &self,
+        gpu: &Gpu,
+        attention: &DeviceAttention,
+        backward: bool,
+    ) -> Result<Option<PairBuffers>, DeviceError> {
+        let Some(naive) = &attention.plan().naive else { return Ok(None) };
+        let mut arena = gpu.arena("the check of attention", PairBuffers::bytes(naive.values(), backward))?;
+        PairBuffers::new(&mut arena, naive.values(), backward).map(Some)
+    }
+
     /// The plan on a card of these limits.
     ///
     /// # Errors
     ///
     /// A card that has too little shared memory.
     pub fn plan(&self, limits: &Limits) -> Result<AttentionPlan, DeviceError> {
-        AttentionPlan::new(self.roles, &self.offsets, self.heads, limits)
+        let limits = Limits { fuse: self.fuse, ..*limits };
+        AttentionPlan::new(self.roles, &self.offsets, self.heads, &limits)
     }
 
     /// What blocks of warpgroups do in forward, if all sets are theirs.
