@@ -11,7 +11,7 @@ use super::report::{GpuFigures, KernelFigures, Measured};
 use super::trial::{batch, not_finite};
 use crate::Result;
 use crate::data::batch::{Batch, Extent};
-use crate::device::choice::MatrixKernels;
+use crate::device::choice::KernelChoice;
 use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
 use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, room, sizes};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
@@ -206,7 +206,8 @@ impl<'a> GpuTrial<'a> {
             peak_rss_bytes: machine::peak_rss(),
             gpu: Some(GpuFigures {
                 name: gpu.info().name.clone(),
-                matrix_kernels: gpu.kernels(),
+                matrix_kernels: gpu.kernels().matrix,
+                fuse: gpu.kernels().fuse,
                 launches_per_step: launches as f64 / self.plan.steps as f64,
                 device_bytes,
                 copy_bytes_per_s: copy_bytes_per_s(gpu)?,
@@ -300,7 +301,7 @@ const SIDES: [usize; 2] = [256, 4096];
 /// # Errors
 /// A GPU that cannot be used, or that has not the memory.
 pub fn gflops(side: usize) -> Result<f64> {
-    let gpu = Gpu::first(MatrixKernels::Mma)?;
+    let gpu = Gpu::first(KernelChoice::default())?;
     let most = side.next_multiple_of(64).min(SIDES[1]);
     let mut side = SIDES[0].min(most);
     loop {

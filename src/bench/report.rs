@@ -8,7 +8,7 @@ use super::floor::{self, Rates};
 use super::machine;
 use super::plan::{Mode, Plan};
 use crate::config::Encoder;
-use crate::device::choice::MatrixKernels;
+use crate::device::choice::{Fusion, MatrixKernels};
 use crate::ops::simd::level;
 
 /// What was found of a [`Plan`] before anything is computed from it.
@@ -28,6 +28,8 @@ pub struct GpuFigures {
     pub name: String,
     /// The matrix instructions that its kernels were asked to use.
     pub matrix_kernels: MatrixKernels,
+    /// How much they were asked to fuse.
+    pub fuse: Fusion,
     /// Kernels that a step launches.
     pub launches_per_step: f64,
     /// Bytes of its memory that were taken at the most, by the driver's count.
@@ -226,7 +228,10 @@ impl fmt::Display for Report {
             .memory_bytes()
             .map_or_else(unknown, |bytes| format!("{:.0} MiB at most", bytes as f64 / f64::from(1 << 20)));
         let machine = match &self.gpu {
-            Some(gpu) => format!("{}, kernels by {}", gpu.name, gpu.matrix_kernels.name()),
+            Some(gpu) => {
+                let (matrix, fuse) = (gpu.matrix_kernels.name(), gpu.fuse.name());
+                format!("{}, kernels by {matrix}, fused: {fuse}", gpu.name)
+            }
             None => format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads),
         };
         let mut rows = vec![

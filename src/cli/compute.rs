@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
 use setrank::config::ModelConfig;
-use setrank::device::choice::{self, Asked, Device, MatrixKernels};
+use setrank::device::choice::{self, Asked, Device, Fusion, KernelChoice, MatrixKernels};
 use setrank::ops::simd;
 use setrank::train::config::DeviceChoice;
 
@@ -31,6 +31,10 @@ pub struct ComputeArgs {
     /// faster [default: mma]
     #[arg(long)]
     pub kernels: Option<MatrixKernels>,
+
+    /// How much a GPU's kernels fuse, to find out what it is worth; less than all is slower [default: all]
+    #[arg(long)]
+    pub fuse: Option<Fusion>,
 }
 
 impl ComputeArgs {
@@ -41,7 +45,9 @@ impl ComputeArgs {
 
     /// What is asked to compute.
     pub fn asked(self) -> Asked {
-        Asked { device: self.device.unwrap_or(DeviceChoice::Cpu), kernels: self.kernels.unwrap_or_default() }
+        let kernels =
+            KernelChoice { matrix: self.kernels.unwrap_or_default(), fuse: self.fuse.unwrap_or_default() };
+        Asked { device: self.device.unwrap_or(DeviceChoice::Cpu), kernels }
     }
 }
 
@@ -70,10 +76,14 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> anyhow::Result<Device> {
 fn flags(asked: Asked) -> String {
     let mut flags = Vec::new();
     if asked.device == DeviceChoice::Cuda {
-        flags.push("--device cuda");
+        flags.push("--device cuda".to_owned());
     }
-    if asked.kernels == MatrixKernels::Wgmma {
-        flags.push("--kernels wgmma");
+    let KernelChoice { matrix, fuse } = asked.kernels;
+    if matrix != MatrixKernels::default() {
+        flags.push(format!("--kernels {}", matrix.name()));
+    }
+    if fuse != Fusion::default() {
+        flags.push(format!("--fuse {}", fuse.name()));
     }
     flags.join(" ")
 }

@@ -89,7 +89,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         seed: args.seed,
         threads: usize::from(args.compute.threads.unwrap_or(0)),
         device: args.compute.asked().device,
-        kernels: args.compute.asked().kernels,
+        kernels: args.compute.asked().kernels.matrix,
+        fuse: args.compute.asked().kernels.fuse,
         ..TrainConfig::preset(Preset::Default)
     };
     tell!("Training an IMSAB model: C 64, 2 heads, 2 blocks, 8 inducing points.");

@@ -60,13 +60,29 @@ impl Fusion {
     }
 }
 
+/// Which kernels compute on a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelChoice {
+    /// Their matrix instructions.
+    pub matrix: MatrixKernels,
+    /// How much each of them does.
+    pub fuse: Fusion,
+}
+
+impl KernelChoice {
+    /// Whether the processor's own code will do: nothing is asked that only kernels have.
+    fn is_any(self) -> bool {
+        self == KernelChoice::default()
+    }
+}
+
 /// What is asked to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Where.
     pub device: DeviceChoice,
     /// By which kernels, on a GPU.
-    pub kernels: MatrixKernels,
+    pub kernels: KernelChoice,
 }
 
 /// What computes.
@@ -75,7 +91,7 @@ pub enum Device {
     /// The processor.
     Cpu,
     /// A GPU, by these kernels.
-    Gpu(MatrixKernels),
+    Gpu(KernelChoice),
 }
 
 impl Device {
@@ -85,7 +101,7 @@ impl Device {
     }
 
     /// The kernels of a GPU.
-    pub fn kernels(self) -> Option<MatrixKernels> {
+    pub fn kernels(self) -> Option<KernelChoice> {
         match self {
             Device::Cpu => None,
             Device::Gpu(kernels) => Some(kernels),
@@ -120,7 +136,7 @@ pub struct Chosen {
 ///
 /// # Errors
 ///
-/// Why no GPU computes the model, where one was asked for, or has no kernels by `wgmma`, where they were.
+/// Why no GPU computes the model, where one was asked for, or kernels that only it has.
 pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError> {
     check(asked)?;
     match asked.device {
@@ -128,8 +144,8 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError>
         DeviceChoice::Cuda => {
             gpu_for(config).map(|name| Chosen { device: Device::Gpu(asked.kernels), reason: name })
         }
-        // The processor has no such kernels.
-        DeviceChoice::Auto if asked.kernels == MatrixKernels::Wgmma => {
+        // The processor has no kernels.
+        DeviceChoice::Auto if !asked.kernels.is_any() => {
             choose(Asked { device: DeviceChoice::Cuda, ..asked }, config)
         }
         DeviceChoice::Auto => Ok(best(gpu_for(config), asked.kernels)),
@@ -140,24 +156,33 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError>
 ///
 /// # Errors
 ///
-/// Why there is no GPU, where one was asked for, or none with kernels by `wgmma`, where they were.
+/// Why there is no GPU, where one was asked for, or none with the kernels that were.
 pub fn check(asked: Asked) -> Result<(), DeviceError> {
-    if asked.device == DeviceChoice::Cuda {
-        probe::first_usable()?;
+    let KernelChoice { matrix, fuse } = asked.kernels;
+    let wgmma = matrix == MatrixKernels::Wgmma;
+    if wgmma && fuse < Fusion::Attention {
+        return Err(Unavailable::WgmmaUnfused.into());
     }
-    match (asked.kernels, asked.device) {
-        (MatrixKernels::Mma, _) => Ok(()),
-        (MatrixKernels::Wgmma, DeviceChoice::Cpu) => Err(Unavailable::WgmmaOnCpu.into()),
-        (MatrixKernels::Wgmma, _) => Ok(check_wgmma(&probe::first_usable()?)?),
+    if asked.device == DeviceChoice::Cpu {
+        return match asked.kernels {
+            kernels if kernels.is_any() => Ok(()),
+            _ if wgmma => Err(Unavailable::WgmmaOnCpu.into()),
+            _ => Err(Unavailable::FuseOnCpu.into()),
+        };
     }
+    if asked.device == DeviceChoice::Auto && asked.kernels.is_any() {
+        return Ok(());
+    }
+    let gpu = probe::first_usable()?;
+    if wgmma { Ok(check_wgmma(&gpu)?) } else { Ok(()) }
 }
 
 /// What `auto` takes where the model is one that kernels compute.
 pub fn best_here() -> Chosen {
-    best(probe::first_usable().map(|gpu| gpu.name).map_err(DeviceError::from), MatrixKernels::default())
+    best(probe::first_usable().map(|gpu| gpu.name).map_err(DeviceError::from), KernelChoice::default())
 }
 
-fn best(gpu: Result<String, DeviceError>, kernels: MatrixKernels) -> Chosen {
+fn best(gpu: Result<String, DeviceError>, kernels: KernelChoice) -> Chosen {
     match gpu {
         Ok(name) => Chosen { device: Device::Gpu(kernels), reason: name },
         Err(reason) => Chosen { device: Device::Cpu, reason: reason.to_string() },

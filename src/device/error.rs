@@ -90,6 +90,12 @@ pub enum Unavailable {
     /// They are for GPUs, and none computes.
     #[error("kernels by wgmma run on a GPU: use --device cuda, or --kernels mma")]
     WgmmaOnCpu,
+    /// They fuse attention, and less was asked for.
+    #[error("kernels by wgmma fuse attention: use --fuse attention or all, or --kernels mma")]
+    WgmmaUnfused,
+    /// How much kernels fuse is a matter of GPUs, and none computes.
+    #[error("only a GPU's kernels are fused: use --device cuda, or --fuse all")]
+    FuseOnCpu,
 }
 
 /// What went wrong on a GPU.

@@ -9,7 +9,7 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, result,
 };
 
-use super::choice::{self, Fusion, MatrixKernels};
+use super::choice::{self, Fusion, KernelChoice, MatrixKernels};
 use super::kernels::{FAMILIES, Family, Kernels};
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
@@ -60,9 +60,9 @@ pub struct Event(CudaEvent);
 impl Gpu {
     /// Takes the first GPU that can be used into use, with plans that take these kernels where there are some, or says why
     /// there is none.
-    pub fn first(kernels: MatrixKernels) -> Result<Self, DeviceError> {
-        let mut gpu = Self::new(probe::first_usable()?.ordinal)?;
-        gpu.limits.wgmma = kernels == MatrixKernels::Wgmma;
+    pub fn first(kernels: KernelChoice) -> Result<Self, DeviceError> {
+        let mut gpu = Self::new(probe::first_usable()?.ordinal)?.with_fusion(kernels.fuse);
+        gpu.limits.wgmma = kernels.matrix == MatrixKernels::Wgmma;
         if gpu.limits.wgmma {
             choice::check_wgmma(&gpu.info)?;
         }
@@ -124,9 +124,10 @@ impl Gpu {
         &self.limits
     }
 
-    /// The matrix instructions that plans take for it, where they have a choice.
-    pub fn kernels(&self) -> MatrixKernels {
-        if self.limits.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma }
+    /// The kernels that plans take for it, where they have a choice.
+    pub fn kernels(&self) -> KernelChoice {
+        let matrix = if self.limits.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma };
+        KernelChoice { matrix, fuse: self.limits.fuse }
     }
 
     /// Bytes of memory: free, and in all.

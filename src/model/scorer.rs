@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::setrank::{Inputs, Keep, SetRank, Workspace};
 use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
-use crate::device::choice::{Device, MatrixKernels};
+use crate::device::choice::{Device, KernelChoice};
 use crate::{Error, Result};
 
 /// Documents of one batch, about: enough to fill the machine, few enough to stay small in memory.
@@ -73,7 +73,7 @@ pub fn on<'a>(
 
 #[cfg(feature = "cuda")]
 fn on_gpu(
-    kernels: MatrixKernels,
+    kernels: KernelChoice,
     model: &SetRank,
     parameters: &[f32],
 ) -> Result<Box<dyn Scorer>, DeviceError> {
@@ -82,7 +82,7 @@ fn on_gpu(
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: MatrixKernels, _: &SetRank, _: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
+fn on_gpu(_: KernelChoice, _: &SetRank, _: &[f32]) -> Result<Box<dyn Scorer>, DeviceError> {
     Err(crate::device::Unavailable::NotBuilt.into())
 }
 

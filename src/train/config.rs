@@ -14,7 +14,7 @@ use crate::data::augment::Augment;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
 use crate::data::normalize::{Fill, Kind, Settings, WithinSet};
-use crate::device::choice::{Asked, MatrixKernels};
+use crate::device::choice::{Asked, Fusion, KernelChoice, MatrixKernels};
 use crate::eval::{Gain, Metric};
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
@@ -245,12 +245,15 @@ pub struct TrainConfig {
     pub device: DeviceChoice,
     /// Matrix instructions of a GPU's kernels.
     pub kernels: MatrixKernels,
+    /// How much they fuse.
+    pub fuse: Fusion,
 }
 
 impl TrainConfig {
     /// What is asked to compute.
     pub fn asked(&self) -> Asked {
-        Asked { device: self.device, kernels: self.kernels }
+        let kernels = KernelChoice { matrix: self.kernels, fuse: self.fuse };
+        Asked { device: self.device, kernels }
     }
 
     /// The values of a preset.
@@ -317,6 +320,7 @@ impl TrainConfig {
             threads: 0,
             device: DeviceChoice::Auto,
             kernels: MatrixKernels::Mma,
+            fuse: Fusion::All,
         };
         match preset {
             // Chosen by measurement on validation folds: docs/quality.md.

@@ -124,6 +124,34 @@ fn kernels_by_wgmma_are_for_9_0_alone() {
     }
 }
 
+/// How much kernels fuse changes no run, but for the last digits; and is a matter of GPUs.
+#[test]
+fn a_run_goes_on_however_much_is_fused() {
+    let folder = with_data();
+    let steps = "--max-steps 3 --patience 0";
+    folder.ok(&train("cpu", "cpu", steps));
+    on(&folder, "workers=2", &train("gpu", "cuda", &format!("{steps} --fuse none"))).unwrap();
+    assert!(folder.text("gpu/train.toml").contains("fuse = \"none\""));
+    on(&folder, "workers=2", "train --resume -o gpu --max-steps 4 --fuse flash").unwrap();
+    let (expected, found) = (losses(&folder, "cpu"), losses(&folder, "gpu"));
+    assert_eq!((expected.len(), found.len()), (3, 4));
+    for (expected, found) in expected.iter().zip(&found) {
+        assert!((expected - found).abs() <= SAME_RUN * expected.abs(), "{found} instead of {expected}");
+    }
+    let refused =
+        |more: &str| on(&folder, "cc=9.0", &format!("rank --model gpu --data valid.txt {more}")).unwrap_err();
+    contains(&refused("--fuse none"), &["--fuse none", "only a GPU's kernels are fused: use --device cuda"]);
+    let wgmma = refused("--device cuda --kernels wgmma --fuse flash");
+    contains(&wgmma, &["--kernels wgmma --fuse flash", "use --fuse attention or all, or --kernels mma"]);
+    let here = folder.fails(&train("other", "auto", "--fuse attention"));
+    contains(&here, &["--fuse attention", "there is no NVIDIA driver"]);
+    // What does not fit counts the pairs.
+    let bench = format!("bench infer --device cuda {BENCH} --encoder msab --sizes 300 --sets 2");
+    on(&folder, "memory=2M", &bench).unwrap();
+    let large = on(&folder, "memory=2M", &format!("{bench} --fuse none")).unwrap_err();
+    contains(&large, &["a batch of 600 documents in 2 set(s) needs", "use --batch-docs 3"]);
+}
+
 #[test]
 fn what_a_gpu_cannot_do_is_said() {
     let folder = with_data();

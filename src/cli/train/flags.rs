@@ -9,7 +9,7 @@ use setrank::data::Absent;
 use setrank::data::initial::InitialFeature;
 use setrank::data::letor::IndexBase;
 use setrank::data::normalize::{Fill, Kind, WithinSet};
-use setrank::device::choice::MatrixKernels;
+use setrank::device::choice::{Fusion, MatrixKernels};
 use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
 use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select, Size};
@@ -269,6 +269,10 @@ pub struct Flags {
     #[arg(long, help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels: Option<MatrixKernels>,
+    /// How much a GPU's kernels fuse, to find out what it is worth; less than all is slower [default: all]
+    #[arg(long, help_heading = "Course")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuse: Option<Fusion>,
 }
 
 #[cfg(test)]

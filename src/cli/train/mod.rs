@@ -32,8 +32,18 @@ mod observer;
 const TRAIN_CONFIG: &str = "train.toml";
 
 /// Keys that may change when a run is resumed: none of them alters a step, but for the last digits of another device.
-const FREE_ON_RESUME: [&str; 9] =
-    ["train", "valid", "max_seconds", "patience", "threads", "device", "kernels", "init", "valid_init"];
+const FREE_ON_RESUME: [&str; 10] = [
+    "train",
+    "valid",
+    "max_seconds",
+    "patience",
+    "threads",
+    "device",
+    "kernels",
+    "fuse",
+    "init",
+    "valid_init",
+];
 
 /// Keys that alter the steps only where the schedule looks ahead.
 const LENGTH: [&str; 2] = ["epochs", "max_steps"];

@@ -17,7 +17,7 @@ use super::state::Weights;
 use crate::Result;
 use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::DeviceError;
-use crate::device::choice::{Device, MatrixKernels};
+use crate::device::choice::{Device, KernelChoice};
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Loss;
 
@@ -111,7 +111,7 @@ pub fn on(
 
 #[cfg(feature = "cuda")]
 fn on_gpu(
-    kernels: MatrixKernels,
+    kernels: KernelChoice,
     model: SetRank,
     weights: Weights,
     objective: Objective,
@@ -121,6 +121,6 @@ fn on_gpu(
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: MatrixKernels, _: SetRank, _: Weights, _: Objective) -> Result<Box<dyn Learner>, DeviceError> {
+fn on_gpu(_: KernelChoice, _: SetRank, _: Weights, _: Objective) -> Result<Box<dyn Learner>, DeviceError> {
     Err(crate::device::Unavailable::NotBuilt.into())
 }
