@@ -3,10 +3,10 @@
 //! With C hidden and G inner width, H heads, L blocks, an attention block keeps of each of its output rows, 2 bytes a
 //! value: q (C), the heads' results (C), LayerNorm's output (C) and the network's (C); 4 bytes a
 //! value: H log-sum-exps and the statistics of two LayerNorms (2 each); of each row that it attends to, k and v (2C). A
-//! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of one network; of an IMSAB model
-//! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of
-//! a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and
-//! two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair
+//! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of
+//! one network; of an IMSAB model the documents and the M inducing rows of each set are both. Backward adds, for all blocks
+//! together: two gradients of a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one
+//! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair
 //! of a query and a key, 6 where nothing is learned; the keys of a query are filled up to a multiple of 8: Σ n·n pairs over
 //! the sets of an MSAB model, and N·M of an IMSAB model. Every buffer begins at a multiple of 256 bytes.
 

@@ -216,8 +216,8 @@ impl QkvGradients<'_, Buffer<bf16>> {
 }
 
 /// Queues the gradients of q, k and v, where `d_heads` `[Nq, H·D]` is that of `heads`, and forward left `heads` and
-/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch, and `pairs` where attention is not fused. With `relu`, q, k and v are stored behind a ReLU, and
-/// the gradients are those in front of it. Dropout is that of forward.
+/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch, and `pairs` where attention is not fused. With `relu`,
+/// q, k and v are stored behind a ReLU, and the gradients are those in front of it. Dropout is that of forward.
 ///
 /// # Errors
 ///

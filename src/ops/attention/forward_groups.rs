@@ -38,9 +38,10 @@ impl ForwardGroups {
     /// Of whole sets.
     ///
     /// A group is of as few warps as have room for its keys and values, so that few warps wait for others; keys that all
-    /// warps of a block have no room for are streamed: in less than [`Fusion::Attention`], those that a ring is too short for. Where that makes too few blocks for the card, groups are of more
-    /// warps, and in the end a set's queries are several groups'. A query's results do not depend on any of it; but where
-    /// warps share out the keys, they depend on the warps, whose number is then a matter of the set alone.
+    /// warps of a block have no room for are streamed: in less than [`Fusion::Attention`], those that a ring is too short for.
+    /// Where that makes too few blocks for the card, groups are of more warps, and in the end a set's queries are several
+    /// groups'. A query's results do not depend on any of it; but where warps share out the keys, they depend on the warps,
+    /// whose number is then a matter of the set alone.
     pub(super) fn new(roles: Roles, mut sets: Vec<AttentionTile>, heads: Heads, limits: &Limits) -> Self {
         sets.retain(|set| set.query_rows > 0);
         sets.sort_by_key(|set| Reverse((set.key_rows, set.query_rows)));
