@@ -3,7 +3,6 @@
 
 #include "emulator/machine.hpp"
 
-#include <cmath>
 #include <cstring>
 
 #define __global__
@@ -68,6 +67,21 @@ inline int32_t __float_as_int(float value) { return static_cast<int32_t>(__float
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
+
+// As <cmath> has them, which takes longer to read than most kernels to compile.
+extern "C" {
+float copysignf(float, float) noexcept;
+float exp2f(float) noexcept;
+float fabsf(float) noexcept;
+float floorf(float) noexcept;
+float fmaf(float, float, float) noexcept;
+float fmaxf(float, float) noexcept;
+float fminf(float, float) noexcept;
+float log2f(float) noexcept;
+double sqrt(double) noexcept;
+float sqrtf(float) noexcept;
+float truncf(float) noexcept;
+}
 inline float rsqrtf(float value) { return 1.0f / sqrtf(value); }
 
 template <class T> constexpr T min(T a, T b) { return b < a ? b : a; }
