@@ -1,10 +1,8 @@
 //! What kernels do wrong with products of warpgroups is reported: where, and what.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{Misuse, launch, run, words};
+use crate::common::{Misuse, launch, run, words};
 use setrank_emulator::emulate::{Config, Copies, Fault};
 
 static MISUSE: LazyLock<Misuse> = LazyLock::new(|| Misuse::of("misuse_wgmma.cu"));

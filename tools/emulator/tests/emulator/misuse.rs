@@ -1,10 +1,8 @@
 //! What kernels do wrong is reported: where, and what.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{Misuse, compile, launch, run, words};
+use crate::common::{Misuse, compile, launch, run, words};
 use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::launch::Launch;
 

@@ -1,10 +1,8 @@
 //! The sanitizers find planted bugs, and nothing in correct kernels.
 
-mod common;
-
 use std::fs;
 
-use common::{launch, output, source, words};
+use crate::common::{launch, output, source, words};
 use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::kernels::Sources;
 use setrank_emulator::launch::Launch;
@@ -136,7 +134,7 @@ fn correct_kernels_pass() {
     for sanitizer in [Sanitizer::Address, Sanitizer::Thread] {
         let program = program(sanitizer);
         for of in &cases {
-            let expected = common::run(&kernels, of, &Config::default()).unwrap();
+            let expected = crate::common::run(&kernels, of, &Config::default()).unwrap();
             for config in [
                 Config::default().copies(Copies::AtIssue),
                 Config::default(),

@@ -1,18 +1,12 @@
 //! Each function of `kernels/ptx.cuh` against its definition in the PTX manual, written out here once more.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{check, compile, launch};
+use crate::common::{check, compile, launch};
+use crate::vectors::{self, Vector};
 use proptest::prelude::*;
 use setrank_emulator::emulate::Config;
 use setrank_emulator::kernels::Kernels;
-use vectors::Vector;
-
-#[allow(dead_code, reason = "the check of a GPU uses the rest of it")]
-#[path = "../../gpu/src/vectors/mod.rs"]
-mod vectors;
 
 static MEMORY: LazyLock<Kernels> = LazyLock::new(|| compile("memory.cu"));
 static WARP: LazyLock<Kernels> = LazyLock::new(|| compile("warp.cu"));
@@ -23,7 +17,7 @@ fn hold(kernels: &Kernels, vector: &Vector) {
     let mut of = launch(kernel, *threads, input, *output_words, *a, *b);
     of.grid = [*blocks, 1, 1];
     for config in Config::matrix(&[1, 2, 3]) {
-        match common::run(kernels, &of, &config) {
+        match crate::common::run(kernels, &of, &config) {
             Ok(words) => assert_eq!(vector.wrong(&words), [0; 0], "{kernel} ({a}, {b}) with {config:?}"),
             Err(report) => panic!("{kernel} ({a}, {b}) with {config:?}: {report}"),
         }
@@ -50,7 +44,7 @@ fn atomics_add_and_give_what_was_there() {
     let sum = threads * (threads - 1) / 2;
     for config in Config::matrix(&[1, 2]) {
         for workers in [1, 3] {
-            let output = common::run(&MEMORY, &of, &config.workers(workers)).unwrap();
+            let output = crate::common::run(&MEMORY, &of, &config.workers(workers)).unwrap();
             assert_eq!(output[..2], [blocks * threads, blocks * sum]);
             for block in output[2..].chunks(threads as usize) {
                 // Whatever the order: the sums before, one after the other, differ by one thread's number each.
@@ -117,7 +111,7 @@ proptest! {
 /// exp2 and log2 of the first, and both packed.
 fn arithmetic(x: f32, y: f32) -> (f32, f32, u32) {
     let of = launch("arithmetic", 1, &[x.to_bits(), y.to_bits()], 3, 0, 0);
-    let output = common::run(&MEMORY, &of, &Config::default()).unwrap();
+    let output = crate::common::run(&MEMORY, &of, &Config::default()).unwrap();
     (f32::from_bits(output[0]), f32::from_bits(output[1]), output[2])
 }
 

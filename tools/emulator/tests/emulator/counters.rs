@@ -1,10 +1,8 @@
 //! Counters of accesses that can be told by hand, and that they do not depend on how a launch is run.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{compile, count, launch, words};
+use crate::common::{compile, count, launch, words};
 use setrank_emulator::emulate::{Config, Counters, Schedule};
 use setrank_emulator::kernels::Kernels;
 

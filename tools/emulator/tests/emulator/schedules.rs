@@ -1,11 +1,9 @@
 //! Schedules differ, and the same seed gives the same one.
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use common::{compile, launch, run};
+use crate::common::{compile, launch, run};
 use setrank_emulator::emulate::{Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 

@@ -1,8 +1,6 @@
 //! Kernels compiled from changed sources.
 
-mod common;
-
-use common::{launch, run, source};
+use crate::common::{launch, run, source};
 use setrank_emulator::emulate::Config;
 use setrank_emulator::kernels::{KernelError, Kernels, Sources};
 

@@ -1,17 +1,11 @@
 //! How matrix instructions add, in each way that the emulator has.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{compile, run};
+use crate::common::{compile, run};
+use crate::vectors::{self, warp::product};
 use setrank_emulator::emulate::{Config, Sums};
 use setrank_emulator::kernels::Kernels;
-use vectors::warp::product;
-
-#[allow(dead_code, reason = "the check of a GPU uses the rest of it")]
-#[path = "../../gpu/src/vectors/mod.rs"]
-mod vectors;
 
 static WARP: LazyLock<Kernels> = LazyLock::new(|| compile("warp.cu"));
 
@@ -26,7 +20,8 @@ fn added(before: f32, products: &[(usize, f32)], sums: Sums) -> f32 {
     products.iter().for_each(|&(k, product)| row[k] = narrow(product));
     let vector = product(&([row; 16], [[narrow(1.0); 8]; 16], [[before; 8]; 16]), 1);
     let [a, b] = vector.numbers;
-    let launch = common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
+    let launch =
+        crate::common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
     let words = run(&WARP, &launch, &Config::default().sums(sums)).unwrap();
     assert!(words.iter().all(|word| *word == words[0]), "{words:x?}");
     f32::from_bits(words[0])
@@ -70,8 +65,14 @@ fn vectors_do_not_depend_on_it() {
         let of_source = vectors::ALL.iter().filter(|micro| micro.source == source);
         for vector in of_source.flat_map(|micro| (micro.vectors)()) {
             let [a, b] = vector.numbers;
-            let mut launch =
-                common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
+            let mut launch = crate::common::launch(
+                vector.kernel,
+                vector.threads,
+                &vector.input,
+                vector.output_words,
+                a,
+                b,
+            );
             launch.grid = [vector.blocks, 1, 1];
             for sums in Sums::ALL {
                 let words = run(&kernels, &launch, &Config::default().sums(sums)).unwrap();

@@ -1,5 +1,4 @@
 //! Launches of the test kernels (`tests/kernels`), which all take `TestArguments`.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fs;
 use std::path::PathBuf;
