@@ -33,33 +33,23 @@ fn card(compute_capability: (u32, u32)) -> Configuration {
     Configuration { compute_capability, ..Configuration::default() }
 }
 
-/// Families whose plans depend on a card's shared memory.
-const PLANNED_BY_SHARED_MEMORY: [&str; 3] = ["attention", "feed_forward", "loss"];
-
+/// On a card of 8.0, where the driver does what is queued at random; on those of 8.9 and 9.0 the command line's own tests check
+/// every kernel.
 #[test]
-fn every_kernel_is_right_on_every_card() {
-    // When the driver does what is queued does not depend on the card: one of them does it at random.
-    for (capability, streams, sums) in [
-        ((8, 0), Streams::Lazy, Sums::Ampere),
-        ((8, 9), Streams::Lazy, Sums::Nearest),
-        ((9, 0), Streams::Random, Sums::Hopper),
-    ] {
-        let configuration = Configuration { streams, sums, workers: 2, ..card(capability) };
-        // To most families one card of 8.* is as another.
-        let differs = |name: &str| capability != (8, 9) || PLANNED_BY_SHARED_MEMORY.contains(&name);
-        on(configuration, |_| {
-            let gpu = Gpu::new(0).unwrap();
-            for family in check::FAMILIES.iter().filter(|family| differs(family.name)) {
-                let checked = (family.run)(&gpu).unwrap();
-                // Of 9.0 alone there is nothing elsewhere.
-                let of_this = capability == (9, 0) || !family.name.ends_with("_sm90");
-                assert_eq!(of_this, !checked.is_empty(), "{}, {capability:?}", family.name);
-                for checked in checked {
-                    assert!(checked.deviation.is_allowed(), "{capability:?}: {checked:?}");
-                }
+fn every_kernel_is_right_on_a_card() {
+    let configuration =
+        Configuration { streams: Streams::Random, sums: Sums::Nearest, workers: 2, ..card((8, 0)) };
+    on(configuration, |_| {
+        let gpu = Gpu::new(0).unwrap();
+        for family in check::FAMILIES {
+            let checked = (family.run)(&gpu).unwrap();
+            // Of 9.0 alone there is nothing elsewhere.
+            assert_eq!(checked.is_empty(), family.name.ends_with("_sm90"), "{}", family.name);
+            for checked in checked {
+                assert!(checked.deviation.is_allowed(), "{checked:?}");
             }
-        });
-    }
+        }
+    });
 }
 
 /// The sizes that a card is checked at: few results are exact by luck, and sums of many differ most.
