@@ -272,16 +272,16 @@ template <int D, bool TRANSPOSED> __device__ __forceinline__ void product(const 
     if (first_row >= count) return;
 
     uint16_t *to = p.output + key_row * D;
-    const uint16_t *relu = p.relu + key_row * D;
+    const uint16_t *relu = p.relu != nullptr ? p.relu + key_row * D : nullptr;
     size_t stride = D;
     if constexpr (!TRANSPOSED) {
         const bool by_heads = p.by_heads != 0;
         to = p.output + (by_heads ? head * p.output_rows + tile.output_begin : tile.output_begin * heads + head) * D;
         stride = by_heads ? D : heads * D;
-        relu = p.relu + (head * p.query_rows + tile.query_begin) * D;
+        relu = p.relu != nullptr ? p.relu + (head * p.query_rows + tile.query_begin) * D : nullptr;
     }
     const float factors[2] = {p.factor, p.factor};
-    store_rows<D>(results[0], factors, rows, first_row, count, to, stride, p.relu != nullptr ? relu : nullptr, lane);
+    store_rows<D>(results[0], factors, rows, first_row, count, to, stride, relu, lane);
 }
 
 } // namespace attention

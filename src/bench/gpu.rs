@@ -138,13 +138,7 @@ pub(super) fn check(gpu: &Gpu, plan: &Plan, model: &SetRank) -> Result<(), Devic
         }
         Mode::Infer => 6 * len + sizes::scoring(config, extent, gpu.limits()),
     };
-    let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
-    if needed <= free {
-        return Ok(());
-    }
-    let Extent { documents, sets, .. } = extent;
-    let possible = room::possible(extent, free, bytes_of);
-    Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible })
+    room::check(gpu, extent, bytes_of, true)
 }
 
 /// On the first GPU that can be used.

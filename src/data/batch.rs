@@ -16,9 +16,19 @@ pub struct Extent {
     pub documents: usize,
     /// B
     pub sets: usize,
-    /// Σ over the sets of n · n, the latter filled up to a multiple of 8: pairs of documents, as attention that is not fused
+    /// Documents of the longest set.
+    pub longest: usize,
+    /// Σ over the sets of n · n, the latter padded to a multiple of 8: pairs of documents, as attention that is not fused
     /// keeps them.
     pub pairs: usize,
+}
+
+/// What the keys of a query are padded to a multiple of.
+pub(crate) const PAIR_UNIT: usize = 8;
+
+/// Keys of a query, padded.
+pub(crate) fn padded(keys: usize) -> usize {
+    keys.next_multiple_of(PAIR_UNIT)
 }
 
 impl Extent {
@@ -32,15 +42,24 @@ impl Extent {
         sizes.into_iter().fold(Extent::default(), |sum, size| Extent {
             documents: sum.documents + size,
             sets: sum.sets + 1,
-            pairs: sum.pairs.saturating_add(size.saturating_mul(size.next_multiple_of(8))),
+            longest: sum.longest.max(size),
+            pairs: sum.pairs.saturating_add(size.saturating_mul(padded(size))),
         })
     }
 
-    /// As many documents as the one of both that has more, as many sets, and as many pairs.
+    /// The most that there may be of these sets where they have so many documents in all.
+    pub fn with_documents(self, documents: usize) -> Self {
+        let longest = self.longest.min(documents);
+        let pairs = self.pairs.min(documents.saturating_mul(padded(longest)));
+        Extent { documents, sets: self.sets.min(documents), longest, pairs }
+    }
+
+    /// Of each as much as the one of both has that has more.
     pub fn max(self, other: Extent) -> Self {
         Extent {
             documents: self.documents.max(other.documents),
             sets: self.sets.max(other.sets),
+            longest: self.longest.max(other.longest),
             pairs: self.pairs.max(other.pairs),
         }
     }

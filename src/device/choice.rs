@@ -35,11 +35,11 @@ impl MatrixKernels {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// Attention as an eager framework runs it: scores and weights go through memory, and every product is a kernel; all else
-    /// is layer by layer.
+    /// Attention's scores and weights go through memory, and every product is a kernel; backward computes the weights again.
+    /// All else is layer by layer.
     None,
-    /// Attention's scores never leave the chip, but keys are streamed through it, and backward is two kernels that each
-    /// compute the weights anew; all else is layer by layer.
+    /// Attention's scores never leave the chip, but the keys of more than 192 documents are streamed through it, and backward
+    /// is two kernels that each compute the weights anew. All else is layer by layer.
     Flash,
     /// Sets stay on the chip where they fit, and backward of one that does, or of few points, is one kernel.
     Attention,
@@ -71,7 +71,7 @@ pub struct KernelChoice {
 
 impl KernelChoice {
     /// Whether the processor's own code will do: nothing is asked that only kernels have.
-    fn is_any(self) -> bool {
+    fn is_default(self) -> bool {
         self == KernelChoice::default()
     }
 }
@@ -145,7 +145,7 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError>
             gpu_for(config).map(|name| Chosen { device: Device::Gpu(asked.kernels), reason: name })
         }
         // The processor has no kernels.
-        DeviceChoice::Auto if !asked.kernels.is_any() => {
+        DeviceChoice::Auto if !asked.kernels.is_default() => {
             choose(Asked { device: DeviceChoice::Cuda, ..asked }, config)
         }
         DeviceChoice::Auto => Ok(best(gpu_for(config), asked.kernels)),
@@ -165,12 +165,12 @@ pub fn check(asked: Asked) -> Result<(), DeviceError> {
     }
     if asked.device == DeviceChoice::Cpu {
         return match asked.kernels {
-            kernels if kernels.is_any() => Ok(()),
+            kernels if kernels.is_default() => Ok(()),
             _ if wgmma => Err(Unavailable::WgmmaOnCpu.into()),
             _ => Err(Unavailable::FuseOnCpu.into()),
         };
     }
-    if asked.device == DeviceChoice::Auto && asked.kernels.is_any() {
+    if asked.device == DeviceChoice::Auto && asked.kernels.is_default() {
         return Ok(());
     }
     let gpu = probe::first_usable()?;

@@ -1,6 +1,7 @@
 //! What goes wrong with a GPU, in words.
 
 use super::Plan;
+use super::choice::Fusion;
 
 /// Why no GPU, or not this one, can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +136,7 @@ pub enum DeviceError {
     /// The device's memory does not suffice for a batch.
     #[error(
         "a batch of {documents} documents in {sets} set(s) needs {} of GPU memory, but {} of {} are free: use {}",
-        Bytes(*.needed), Bytes(*.free), Bytes(*.total), instead(*.possible)
+        Bytes(*.needed), Bytes(*.free), Bytes(*.total), instead(*.possible, *.fuse)
     )]
     BatchTooLarge {
         /// Documents of the batch.
@@ -150,6 +151,8 @@ pub enum DeviceError {
         total: usize,
         /// Documents of a batch that would fit, where the batch can be made smaller.
         possible: Option<usize>,
+        /// How much kernels fuse: less takes more memory.
+        fuse: Fusion,
     },
     /// An arena is too small for what was to be put into it.
     #[error(
@@ -229,9 +232,12 @@ impl std::fmt::Display for Bytes {
 }
 
 /// What to do about a batch that is too large.
-fn instead(possible: Option<usize>) -> String {
+fn instead(possible: Option<usize>, fuse: Fusion) -> String {
+    let more = if fuse == Fusion::None { "--fuse flash, which keeps no pairs of documents, " } else { "" };
     match possible {
-        Some(documents) => format!("--batch-docs {documents}, or a smaller model"),
+        Some(documents) => format!("{more}--batch-docs {documents}, or a smaller model"),
+        // The processor fuses all that it can.
+        None if fuse != Fusion::All => format!("{more}--top-k to cut its sets, or a smaller model"),
         None => "--top-k to cut its sets, a smaller model, or --device cpu".into(),
     }
 }
@@ -255,6 +261,14 @@ mod tests {
             total: 100,
         };
         let full = full.to_string();
+        let large = |possible, fuse| {
+            let (documents, sets, needed, free, total) = (40, 2, 9 << 20, 1 << 20, 1 << 30);
+            DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible, fuse }.to_string()
+        };
+        assert!(large(Some(30), Fusion::All).ends_with("use --batch-docs 30, or a smaller model"));
+        assert!(large(None, Fusion::All).ends_with("or --device cpu"));
+        let unfused = large(None, Fusion::None);
+        assert!(unfused.contains("use --fuse flash") && !unfused.contains("cpu"), "{unfused}");
         assert!(full.contains("the batch would take 3.00 GiB of GPU memory"), "{full}");
         assert!(full.contains("of the 100 bytes of GPU 1 5.0 MiB are free"), "{full}");
     }

@@ -103,10 +103,15 @@ pub fn score(
     Ok(scores)
 }
 
-/// The most documents, and the most sets, of the batches in which a data set is scored.
+/// The most that there is of everything in the batches in which a data set is scored.
 pub fn largest(batcher: &Batcher<'_>) -> Extent {
+    extents(batcher).into_iter().fold(Extent::default(), Extent::max)
+}
+
+/// The batches in which a data set is scored.
+pub fn extents(batcher: &Batcher<'_>) -> Vec<Extent> {
     let of_run = |run: &&[usize]| Extent::of_sizes(run.iter().map(|&query| batcher.set_size(query)));
-    batcher.runs(BATCH_DOCUMENTS).iter().map(of_run).fold(Extent::default(), Extent::max)
+    batcher.runs(BATCH_DOCUMENTS).iter().map(of_run).collect()
 }
 
 /// Hands out the scores of the documents that the model sees batch by batch, queries in order: `each` is told the

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::config::TrainConfig;
-use crate::data::batch::{Batcher, Extent};
+use crate::data::batch::{Batcher, Extent, padded};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ impl BatchSize {
         }
     }
 
-    /// The most documents that a batch of `data` can have in any epoch, and the most sets.
+    /// The most that a batch of `data` can have of everything in any epoch.
     pub fn largest(self, data: &Batcher<'_>) -> Extent {
         let mut sizes: Vec<usize> = data.sets().iter().map(|&query| data.set_size(query)).collect();
         sizes.sort_unstable();
@@ -96,11 +96,15 @@ fn largest(size: BatchSize, sizes: &[usize]) -> Extent {
             // A set that is larger stands alone.
             let sets = fit.count().max(sizes.len().min(1));
             let alone = sizes.last().copied().unwrap_or(0);
-            let all = Extent::of_sizes(sizes.iter().copied());
-            let documents = most.min(all.documents).max(alone);
-            // No document meets more than those of the longest set.
-            let longest = Extent::of_sizes([alone]).pairs.div_ceil(alone.max(1));
-            Extent { documents, sets, pairs: all.pairs.min(documents.saturating_mul(longest)) }
+            let documents = most.min(sizes.iter().sum()).max(alone);
+            // Those of long sets meet more: as many of them as fit, and of one more a part.
+            let mut left = documents;
+            let pairs = sizes.iter().rev().map(|&size| {
+                let taken = size.min(left);
+                left -= taken;
+                taken.saturating_mul(padded(size))
+            });
+            Extent { documents, sets, longest: alone, pairs: pairs.fold(0, usize::saturating_add) }
         }
     }
 }
@@ -135,17 +139,18 @@ mod tests {
     fn no_batch_is_larger_than_the_largest() {
         let sizes = [3, 4, 1, 9, 2, 2];
         let sorted = [1, 2, 2, 3, 4, 9];
-        let extent = |documents, sets, pairs| Extent { documents, sets, pairs };
+        let extent = |documents, sets, longest, pairs| Extent { documents, sets, longest, pairs };
         for (size, expected) in [
-            (BatchSize::Sets(2), extent(13, 2, 4 * 8 + 9 * 16)),
-            (BatchSize::Sets(usize::MAX), extent(21, 6, 240)),
-            (BatchSize::Documents(8), extent(9, 4, 9 * 16)),
-            (BatchSize::Documents(100), extent(21, 6, 240)),
+            (BatchSize::Sets(2), extent(13, 2, 9, 4 * 8 + 9 * 16)),
+            (BatchSize::Sets(usize::MAX), extent(21, 6, 9, 240)),
+            (BatchSize::Documents(8), extent(9, 4, 9, 9 * 16)),
+            (BatchSize::Documents(11), extent(11, 4, 9, 9 * 16 + 2 * 8)),
+            (BatchSize::Documents(100), extent(21, 6, 9, 240)),
         ] {
             assert_eq!(largest(size, &sorted), expected, "{size:?}");
         }
-        assert_eq!(largest(BatchSize::Sets(3), &[]), extent(0, 0, 0));
-        assert_eq!(largest(BatchSize::Documents(3), &[]), extent(0, 0, 0));
+        assert_eq!(largest(BatchSize::Sets(3), &[]), extent(0, 0, 0, 0));
+        assert_eq!(largest(BatchSize::Documents(3), &[]), extent(0, 0, 0, 0));
         let mut order: Vec<usize> = (0..6).collect();
         for seed in 0..20 {
             Rng::new(seed, Stream::QueryOrder, 0).shuffle(&mut order);

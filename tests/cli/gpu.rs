@@ -7,8 +7,7 @@ use setrank_emulator::driver;
 use crate::common::{Folder, contains, with_data};
 
 /// A model that kernels compute, as small as they go.
-const MODEL: &str =
-    "--blocks 1 --ffn 64 --inducing 4 --batch-sets 4 --valid valid.txt --loss softmax_cross_entropy";
+const MODEL: &str = "--blocks 1 --ffn 64 --inducing 4 --valid valid.txt --loss softmax_cross_entropy";
 
 /// A benchmark of such a model that ends at once.
 const BENCH: &str =
@@ -45,7 +44,8 @@ fn losses(folder: &Folder, model: &str) -> Vec<f64> {
 fn train(output: &str, device: &str, more: &str) -> String {
     let width = if more.contains("--heads") { "" } else { "--heads 2" };
     let hidden = if more.contains("--hidden") { "" } else { "--hidden 64" };
-    format!("train --train train.txt -o {output} --device {device} {MODEL} {width} {hidden} {more}")
+    let sets = if more.contains("--batch-sets") { "" } else { "--batch-sets 4" };
+    format!("train --train train.txt -o {output} --device {device} {MODEL} {sets} {width} {hidden} {more}")
 }
 
 #[test]
@@ -133,6 +133,7 @@ fn a_run_goes_on_however_much_is_fused() {
     on(&folder, "workers=2", &train("gpu", "cuda", &format!("{steps} --fuse none"))).unwrap();
     assert!(folder.text("gpu/train.toml").contains("fuse = \"none\""));
     on(&folder, "workers=2", "train --resume -o gpu --max-steps 4 --fuse flash").unwrap();
+    assert!(folder.text("gpu/train.toml").contains("fuse = \"flash\""));
     let (expected, found) = (losses(&folder, "cpu"), losses(&folder, "gpu"));
     assert_eq!((expected.len(), found.len()), (3, 4));
     for (expected, found) in expected.iter().zip(&found) {
@@ -145,11 +146,27 @@ fn a_run_goes_on_however_much_is_fused() {
     contains(&wgmma, &["--kernels wgmma --fuse flash", "use --fuse attention or all, or --kernels mma"]);
     let here = folder.fails(&train("other", "auto", "--fuse attention"));
     contains(&here, &["--fuse attention", "there is no NVIDIA driver"]);
+    // A rung is what its kernels are.
+    let all =
+        ["attention_naive_softmax", "attention_d_keys_d32", "attention_backward_d32", "feed_forward_c64"];
+    for (fuse, expected) in
+        [("none", [1, 0, 0, 0]), ("flash", [0, 1, 0, 0]), ("attention", [0, 0, 1, 0]), ("all", [0, 0, 1, 1])]
+    {
+        let file = format!("{fuse}.json");
+        let batch = "--encoder msab --sizes 40 --sets 2 --peak-side 64";
+        let command = format!("bench train --device cuda {BENCH} {batch} --json {file} --fuse {fuse}");
+        on(&folder, "multiprocessors=1,workers=2", &command).unwrap();
+        let report: Value = serde_json::from_str(&folder.text(&file)).unwrap();
+        assert_eq!(report["gpu"]["fuse"], fuse);
+        let kernels = report["gpu"]["kernels"].as_array().unwrap();
+        let has = all.map(|name| usize::from(kernels.iter().any(|kernel| kernel["kernel"] == name)));
+        assert_eq!(has, expected, "{fuse}: {kernels:?}");
+    }
     // What does not fit counts the pairs.
     let bench = format!("bench infer --device cuda {BENCH} --encoder msab --sizes 300 --sets 2");
     on(&folder, "memory=2M", &bench).unwrap();
     let large = on(&folder, "memory=2M", &format!("{bench} --fuse none")).unwrap_err();
-    contains(&large, &["a batch of 600 documents in 2 set(s) needs", "use --batch-docs 3"]);
+    contains(&large, &["a batch of 600 documents in 2 set(s) needs", "use --fuse flash", "--batch-docs 3"]);
 }
 
 #[test]
@@ -158,8 +175,10 @@ fn what_a_gpu_cannot_do_is_said() {
     for (device, more, parts) in [
         ("", "--heads 4", &["a head is 16 wide", "32 or 64", "--device cpu"][..]),
         ("", "--hidden 96 --heads 3", &["hidden_size is 96", "multiple of 64 up to 512"]),
-        ("memory=1180K", "", &["documents in 4 set(s) needs", "are free: use --batch-docs"]),
-        ("memory=1140K", "", &["documents in 4 set(s) needs", "are free: use --top-k", "--device cpu"]),
+        ("memory=1250K", "--batch-sets 12", &["documents in 12 set(s) needs", "are free: use --batch-docs"]),
+        // Of what is to be validated, and of the longest set.
+        ("memory=1180K", "", &["documents in 12 set(s) needs", "are free: use --top-k", "--device cpu"]),
+        ("memory=1140K", "", &["documents in 1 set(s) needs", "are free: use --top-k", "--device cpu"]),
         ("memory=1M", "", &["the model's parameters, gradients and moments would take"]),
         ("launch-fails-at=20", "", &["CUDA_ERROR_LAUNCH_FAILED"]),
         ("out-of-memory-at=2", "", &["the features of ", " documents would take"]),

@@ -291,7 +291,7 @@ const BUGS: [Bug; 23] = [
     Bug {
         what: "a gradient that passes where the ReLU cut",
         file: "attention_naive.cu",
-        right: "p.relu != nullptr ? relu : nullptr",
+        right: "p.relu + (head * p.query_rows + tile.query_begin) * D",
         wrong: "nullptr",
         kernels: "attention_naive_product_d64",
         found_by: &[WRONG_RESULTS],
@@ -381,15 +381,26 @@ fn counted() -> Vec<Counted> {
 
 /// Runs a problem on a GPU of the mock driver, forward and backward, and holds it against the rule.
 fn check(problem: &Problem, relu: bool) {
-    let checked = driver::with(&Configuration { workers: 2, ..Configuration::default() }, |_| {
-        let gpu = Gpu::new(0).unwrap();
-        let forward = problem.deviations(&problem.solve(&gpu).unwrap());
-        let backward = BackwardProblem::new(problem.clone(), relu, 1).hold(&gpu, "").unwrap();
-        forward.into_iter().chain(backward.map(|checked| checked.deviation)).collect::<Vec<_>>()
-    });
-    for deviation in checked.unwrap() {
-        assert!(deviation.is_allowed(), "{:?}: {deviation:?}", problem.roles());
+    check_forward(problem);
+    let backward = on_gpu(|gpu| BackwardProblem::new(problem.clone(), relu, 1).hold(gpu, "").unwrap());
+    for checked in backward {
+        assert!(checked.deviation.is_allowed(), "{:?}: {checked:?}", problem.roles());
     }
+}
+
+fn on_gpu<R>(run: impl FnOnce(&Gpu) -> R) -> R {
+    driver::with(&Configuration { workers: 2, ..Configuration::default() }, |_| run(&Gpu::new(0).unwrap()))
+        .unwrap()
+}
+
+fn check_forward(problem: &Problem) {
+    for deviation in on_gpu(|gpu| problem.deviations(&problem.solve(gpu).unwrap())) {
+        assert!(deviation.is_allowed(), "{deviation:?}");
+    }
+}
+
+fn heads_of(problem: &Problem) -> Vec<f64> {
+    on_gpu(|gpu| problem.solve(gpu).unwrap().heads)
 }
 
 /// More keys than anywhere else, of few queries, and the other way round.
@@ -399,4 +410,61 @@ fn long_sets() {
     for roles in [Roles::Induce { points: 3 }, Roles::Attend { points: 3 }] {
         check(&Problem::random(roles, &[4096], heads, 8).with_fusion(Fusion::None), false);
     }
+}
+
+/// Keys that have no weight, before others and alone, and scores from denormal numbers to 10,000 and more.
+#[test]
+fn scores_of_any_size() {
+    let heads = Heads { count: 1, width: 32 };
+    let random =
+        |sizes: &[usize]| Problem::random(Roles::Documents, sizes, heads, 4).with_fusion(Fusion::None);
+    for far in [64, 130] {
+        let mut problem = random(&[130]);
+        let [q, kv] = problem.qkv_mut();
+        for row in 0..130 {
+            q[row * 32] = bf16::ONE;
+            if row < far {
+                kv[row * 32] = bf16::NEG_INFINITY;
+            }
+        }
+        check_forward(&problem);
+    }
+    for scale in [0.0, 1e-39, 1e-3, 30.0, 100.0] {
+        let mut problem = random(&[65, 3]);
+        for values in problem.qkv_mut() {
+            values.iter_mut().for_each(|value| *value = bf16::from_f64(value.to_f64() * scale));
+        }
+        check_forward(&problem);
+    }
+}
+
+/// What is not finite stays in its set, whose results do not depend on the batch around it either.
+#[test]
+fn sets_are_apart() {
+    let heads = Heads { count: 2, width: 64 };
+    let random =
+        |sizes: &[usize]| Problem::random(Roles::Documents, sizes, heads, 9).with_fusion(Fusion::None);
+    let clean = heads_of(&random(&[3, 70, 5]));
+    for bad in [bf16::NAN, bf16::INFINITY, bf16::NEG_INFINITY] {
+        for part in 0..3 {
+            let mut problem = random(&[3, 70, 5]);
+            let [q, kv] = problem.qkv_mut();
+            let (values, part_rows) = if part == 0 { (q, 0) } else { (kv, (part - 1) * 2 * 78) };
+            values[(part_rows + 78 + 10) * 64 + 3] = bad;
+            let found = heads_of(&problem);
+            let of_others = |values: &[f64]| [&values[..3 * 128], &values[73 * 128..]].concat();
+            assert_eq!(of_others(&clean), of_others(&found), "{bad} in part {part}");
+            let exact = problem.exact();
+            let same = found.iter().zip(&exact.heads).all(|(a, b)| a.is_finite() == b.is_finite());
+            assert!(same, "{bad} in part {part}");
+        }
+    }
+    let mut alone = random(&[70]);
+    let problem = random(&[3, 70, 5]);
+    for (to, (from, parts)) in alone.qkv_mut().into_iter().zip([(problem.q(), 2), (problem.kv(), 4)]) {
+        for (to, from) in to.chunks_exact_mut(70 * 64).zip(from.chunks_exact(78 * 64)).take(parts) {
+            to.copy_from_slice(&from[3 * 64..73 * 64]);
+        }
+    }
+    assert_eq!(heads_of(&alone), clean[3 * 128..73 * 128]);
 }

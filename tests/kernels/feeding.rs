@@ -93,7 +93,7 @@ fn run(
     driver::with(configuration, |_| {
         let mut learner = learner(Gpu::new(0).unwrap(), &config);
         if resident {
-            let largest = Extent { documents: 18, sets: 3, pairs: 0 };
+            let largest = Extent { documents: 18, sets: 3, ..Extent::default() };
             let feeding = learner.prepare(&train, largest, Some(&valid)).unwrap();
             assert!(matches!(feeding, Some(Feeding::Resident { .. })), "{feeding:?}");
         }
@@ -145,9 +145,10 @@ fn features_are_dropped_alike_resident_and_streamed() {
 fn dropping_takes_what_the_formula_says() {
     let data = data(12);
     let config = model_of(&data);
-    for extent in
-        [Extent { documents: 18, sets: 3, pairs: 0 }, Extent { documents: 1000, sets: 40, pairs: 0 }]
-    {
+    for extent in [
+        Extent { documents: 18, sets: 3, ..Extent::default() },
+        Extent { documents: 1000, sets: 40, ..Extent::default() },
+    ] {
         let bytes = |dropout| {
             DeviceBatch::bytes(
                 &config,
@@ -196,7 +197,9 @@ fn a_step_waits_for_nothing_new() {
         driver::with(&Configuration::default(), |driver| {
             let mut learner = learner(Gpu::new(0).unwrap(), &config);
             if resident {
-                learner.prepare(&train, Extent { documents: 18, sets: 3, pairs: 0 }, None).unwrap();
+                learner
+                    .prepare(&train, Extent { documents: 18, sets: 3, ..Extent::default() }, None)
+                    .unwrap();
             }
             // The largest batch first, then kernels and buffers are there.
             for step in 0..4 {
@@ -239,7 +242,7 @@ fn features_that_stay_are_uploaded_once() {
             driver.counters().bytes_to_device - before
         };
         let streamed = bytes(&mut || queue(&mut learner, &train, 0));
-        let largest = Extent { documents: 18, sets: 3, pairs: 0 };
+        let largest = Extent { documents: 18, sets: 3, ..Extent::default() };
         let mut feeding = None;
         let all = bytes(&mut || feeding = learner.prepare(&train, largest, None).unwrap());
         let Some(Feeding::Resident { bytes: resident_bytes }) = feeding else { panic!("{feeding:?}") };
@@ -260,11 +263,12 @@ fn features_are_streamed_where_they_do_not_fit_or_change() {
     let data = data(12);
     let config = model_of(&data);
     let train = Batcher::new(&data, &config).unwrap();
-    let extent = Extent { documents: 18, sets: 3, pairs: 0 };
+    let extent = Extent { documents: 18, sets: 3, ..Extent::default() };
     driver::with(&Configuration { memory: 6 << 20, ..Configuration::default() }, |driver| {
         let mut learner = learner(Gpu::new(0).unwrap(), &config);
         let allocations = driver.counters().allocations;
-        let feeding = learner.prepare(&train, Extent { documents: 4000, sets: 3, pairs: 0 }, None).unwrap();
+        let feeding =
+            learner.prepare(&train, Extent { documents: 4000, sets: 3, ..Extent::default() }, None).unwrap();
         assert!(matches!(feeding, Some(Feeding::Streamed { .. })), "{feeding:?}");
         assert!(learner.needs_features() && driver.counters().allocations == allocations);
         let feeding = learner.prepare(&train, extent, None).unwrap();

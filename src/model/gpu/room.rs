@@ -38,20 +38,8 @@ impl Room {
                 arena
             }
             None => {
+                check(gpu, extent, bytes_of, can_shrink)?;
                 let Extent { documents, sets, .. } = extent;
-                let (free, total) = gpu.memory()?;
-                if bytes > free {
-                    let possible = can_shrink.then(|| possible(extent, free, bytes_of)).flatten();
-                    let needed = bytes;
-                    return Err(DeviceError::BatchTooLarge {
-                        documents,
-                        sets,
-                        needed,
-                        free,
-                        total,
-                        possible,
-                    });
-                }
                 gpu.arena(&format!("a batch of {documents} documents in {sets} set(s)"), bytes)?
             }
         };
@@ -61,21 +49,37 @@ impl Room {
     }
 }
 
-/// The most documents of a batch of several sets like those of `extent`, of as many documents and pairs on average or fewer,
-/// that need at most `free` bytes; none where not even a set as large fits.
-pub(crate) fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
-    let Extent { documents, sets, pairs } = extent;
-    // As many pairs for each document.
-    let pairs_of = |fewer: usize| (pairs as u128 * fewer as u128).div_ceil(documents.max(1) as u128) as usize;
-    let fits = |fewer: usize| {
-        bytes_of(Extent { documents: fewer, sets: sets.min(fewer), pairs: pairs_of(fewer) }) <= free
-    };
-    let (mut least, mut most) = (0, documents);
+/// Refuses a batch that the GPU has not the memory for.
+///
+/// # Errors
+///
+/// How many documents would do, where batches `can_shrink`.
+pub(crate) fn check(
+    gpu: &Gpu,
+    extent: Extent,
+    bytes_of: impl Fn(Extent) -> usize,
+    can_shrink: bool,
+) -> Result<(), DeviceError> {
+    let Extent { documents, sets, .. } = extent;
+    let (needed, (free, total)) = (bytes_of(extent), gpu.memory()?);
+    if needed <= free {
+        return Ok(());
+    }
+    let possible = can_shrink.then(|| possible(extent, free, bytes_of)).flatten();
+    let fuse = gpu.limits().fuse;
+    Err(DeviceError::BatchTooLarge { documents, sets, needed, free, total, possible, fuse })
+}
+
+/// The most documents of a batch of several sets like those of `extent` that need at most `free` bytes, whichever of the
+/// sets they are of; none where the longest set is not among them.
+fn possible(extent: Extent, free: usize, bytes_of: impl Fn(Extent) -> usize) -> Option<usize> {
+    let fits = |fewer: usize| bytes_of(extent.with_documents(fewer)) <= free;
+    let (mut least, mut most) = (0, extent.documents);
     while least < most {
         let middle = (least + most).div_ceil(2);
         (least, most) = if fits(middle) { (middle, most) } else { (least, middle - 1) };
     }
-    (sets > 1 && least >= documents.div_ceil(sets)).then_some(least)
+    (extent.sets > 1 && least >= extent.longest).then_some(least)
 }
 
 #[cfg(test)]
@@ -85,14 +89,18 @@ mod tests {
     #[test]
     fn what_would_fit_is_said_where_it_would() {
         let bytes = |extent: Extent| 1000 + 100 * extent.documents + 50 * extent.sets;
-        let of = |documents, sets, free| possible(Extent { documents, sets, pairs: 0 }, free, bytes);
+        let of =
+            |documents, sets, free| possible(Extent { documents, sets, longest: 40, pairs: 0 }, free, bytes);
         assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10), Some(123));
         assert_eq!(of(400, 10, 1000 + 100 * 123 + 50 * 10 - 1), Some(122));
         // Less than a set, or one alone.
         assert_eq!(of(400, 10, 1000 + 100 * 39 + 50 * 10), None);
         assert_eq!((of(400, 10, 500), of(400, 1, 30_000)), (None, None));
-        // Ten sets of 40 meet 40 each.
-        let ten = Extent { documents: 400, sets: 10, pairs: 16_000 };
-        assert_eq!(possible(ten, 10 * 40 * 123, |extent| 10 * extent.pairs), Some(123));
+        // Documents of ten sets of 40 meet 40 each; where there is one long set, most of a batch may be of it.
+        let pairs_of =
+            |sizes: Vec<usize>, free| possible(Extent::of_sizes(sizes), free, |extent| extent.pairs);
+        assert_eq!(pairs_of(vec![40; 10], 40 * 123), Some(123));
+        let mixed = || std::iter::once(2000).chain([1; 3000]).collect();
+        assert_eq!((pairs_of(mixed(), 2_500_000), pairs_of(mixed(), 4_010_000)), (None, Some(2005)));
     }
 }

@@ -7,19 +7,19 @@
 //! one network; of an IMSAB model the documents and the M inducing rows of each set are both. Backward adds, for all blocks
 //! together: two gradients of a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one
 //! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair
-//! of a query and a key, 6 where nothing is learned; the keys of a query are filled up to a multiple of 8: Σ n·n pairs over
-//! the sets of an MSAB model, and N·M of an IMSAB model. Every buffer begins at a multiple of 256 bytes.
+//! of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n pairs over the
+//! sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
 
 use super::batch::{DeviceBatch, Source};
 use crate::config::{Encoder, Input, ModelConfig, OrdinalAt};
 pub use crate::data::batch::Extent;
+use crate::data::batch::{PAIR_UNIT, padded};
 use crate::device::choice::Fusion;
 use crate::device::{Arena, Limits};
 use crate::model::setrank::Keep;
 use crate::ops::attention::PairBuffers;
-use crate::ops::attention::naive::filled;
 use crate::ops::layer_norm::NormShape;
 use crate::ops::linear::LinearShape;
 use crate::ops::rbf::RbfShape;
@@ -34,12 +34,11 @@ impl Extent {
     /// Pairs of a query and a key of a head, at most: those of documents of a set, or of its documents and its M points, which
     /// ask and are asked.
     pub(super) fn head_pairs(self, config: &ModelConfig) -> usize {
-        let filled_up = filled(1) - 1;
         match config.encoder {
             Encoder::Msab => self.pairs,
             Encoder::Imsab => {
-                let induce = config.num_inducing * (self.documents + filled_up * self.sets);
-                induce.max(self.documents * filled(config.num_inducing))
+                let induce = config.num_inducing * (self.documents + (PAIR_UNIT - 1) * self.sets);
+                induce.max(self.documents * padded(config.num_inducing))
             }
         }
     }
@@ -149,7 +148,8 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Li
 
 /// Values of each of the buffers of attention's pairs, at most; `None` where it is fused.
 pub(super) fn pair_values(config: &ModelConfig, extent: Extent, limits: &Limits) -> Option<usize> {
-    (limits.fuse == Fusion::None).then(|| config.num_heads.saturating_mul(extent.head_pairs(config)))
+    (limits.fuse == Fusion::None && config.num_blocks > 0)
+        .then(|| config.num_heads.saturating_mul(extent.head_pairs(config)))
 }
 
 /// Bytes of [`Scratch`](super::Scratch).
@@ -226,5 +226,36 @@ pub(super) fn rbf(config: &ModelConfig, rows: usize) -> RbfShape {
         stride: input_width(config),
         centers: config.rbf_centers,
         outputs: 4 * config.hidden_size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::attention::{AttentionPlan, Heads, Roles};
+
+    #[test]
+    fn pairs_are_at_most_what_is_counted() {
+        let limits = Limits { fuse: Fusion::None, ..Limits::SM_90 };
+        for sizes in [&[1, 7, 33, 2][..], &[1; 9], &[8, 300], &[]] {
+            let extent = Extent::of_sizes(sizes.iter().copied());
+            let mut offsets = vec![0];
+            offsets.extend(sizes.iter().scan(0, |end, size| {
+                *end += size;
+                Some(*end)
+            }));
+            for points in [1, 5, 20, 128] {
+                for (encoder, roles) in [
+                    (Encoder::Msab, Roles::Documents),
+                    (Encoder::Imsab, Roles::Induce { points }),
+                    (Encoder::Imsab, Roles::Attend { points }),
+                ] {
+                    let config = ModelConfig { encoder, num_inducing: points, ..ModelConfig::default() };
+                    let heads = Heads { count: 2, width: 32 };
+                    let plan = AttentionPlan::new(roles, &offsets, heads, &limits).unwrap().naive.unwrap();
+                    assert!(plan.head_pairs <= extent.head_pairs(&config), "{sizes:?}, {roles:?}");
+                }
+            }
+        }
     }
 }

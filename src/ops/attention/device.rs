@@ -35,7 +35,7 @@ fn shapes(queries: i32, keys: i32, heads: i32) -> String {
 #[derive(Debug)]
 pub struct DeviceAttention {
     plan: AttentionPlan,
-    unfused: Option<DeviceTables>,
+    naive_tables: Option<DeviceTables>,
     groups: Buffer<AttentionTile>,
     blocks: Buffer<AttentionBlock>,
     warpgroup_tiles: Buffer<AttentionTile>,
@@ -58,7 +58,7 @@ impl DeviceAttention {
     ) -> Result<Self, DeviceError> {
         let plan = AttentionPlan::new(roles, offsets, heads, limits)?;
         Ok(DeviceAttention {
-            unfused: plan.naive.as_ref().map(|plan| DeviceTables::new(package, plan)).transpose()?,
+            naive_tables: plan.naive.as_ref().map(|plan| DeviceTables::new(package, plan)).transpose()?,
             groups: package.put(&plan.forward_groups.tiles)?,
             blocks: package.put(&plan.forward_groups.blocks)?,
             warpgroup_tiles: package.put(&plan.forward_warpgroups.tiles)?,
@@ -79,7 +79,7 @@ impl DeviceAttention {
 
     /// The plan and tables of attention that is not fused.
     pub(super) fn naive(&self) -> Option<(&NaivePlan, &DeviceTables)> {
-        self.plan.naive.as_ref().zip(self.unfused.as_ref())
+        self.plan.naive.as_ref().zip(self.naive_tables.as_ref())
     }
 
     /// The values of a head, of q and of k and v.

@@ -5,6 +5,7 @@ use half::bf16;
 use super::plan::dropout_numbers;
 use super::tiles::{key_tiles, query_tiles};
 use super::{DeviceAttention, Heads};
+use crate::data::batch::{PAIR_UNIT, padded};
 use crate::device::abi::{
     ATTENTION_NAIVE_ROWS, ATTENTION_NAIVE_THREADS, ATTENTION_NAIVE_UNIT, AttentionNaiveProduct,
     AttentionNaiveScores, AttentionNaiveWeights, AttentionPairs, AttentionTile,
@@ -66,7 +67,7 @@ pub struct NaivePlan {
     pub rows: [usize; 3],
     /// Where each set's pairs of a query and a key stand in those of a head.
     pub pairs: Vec<AttentionPairs>,
-    /// Pairs of a head, those between included by which rows of a set's pairs are filled up.
+    /// Pairs of a head, those between included by which rows of a set's pairs are padded.
     pub head_pairs: usize,
     /// Tiles of 64 queries: one for each block of a head.
     pub query_tiles: Vec<AttentionTile>,
@@ -74,10 +75,7 @@ pub struct NaivePlan {
     pub key_tiles: Vec<AttentionTile>,
 }
 
-/// Keys, filled up to whole pieces.
-pub(crate) fn filled(keys: usize) -> usize {
-    keys.next_multiple_of(ATTENTION_NAIVE_UNIT as usize)
-}
+const _: () = assert!(PAIR_UNIT == ATTENTION_NAIVE_UNIT as usize, "what batches count is what kernels have");
 
 impl NaivePlan {
     /// Of whole sets in the order of the batch, and the rows of q, of k and of v, and of the results.
@@ -86,8 +84,8 @@ impl NaivePlan {
         let pairs_of = |set: &AttentionTile| {
             let [queries, keys] = [set.query_rows, set.key_rows].map(|rows| rows.unsigned_abs() as usize);
             let begin = head_pairs;
-            head_pairs += queries * filled(keys);
-            AttentionPairs { begin: begin as i64, stride: filled(keys) as i64 }
+            head_pairs += queries * padded(keys);
+            AttentionPairs { begin: begin as i64, stride: padded(keys) as i64 }
         };
         let pairs = sets.iter().map(pairs_of).collect();
         let query_tiles = query_tiles(sets.clone(), ROWS);
@@ -215,7 +213,7 @@ impl NaivePlan {
     }
 }
 
-/// What attention that is not fused keeps of all pairs of a query and a key, filled up, from one kernel to the next; nobody
+/// What attention that is not fused keeps of all pairs of a query and a key, padded, from one kernel to the next; nobody
 /// needs it afterwards.
 #[derive(Debug)]
 pub struct PairBuffers {

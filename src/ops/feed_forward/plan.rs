@@ -125,6 +125,7 @@ mod tests {
     fn where_it_pays() {
         let pays = |rows, width, limits: &Limits| FeedForwardShape { rows, width, inner: 1024 }.pays(limits);
         assert!(pays(65 * 128 + 1, 256, &Limits::SM_90) && pays(53 * 128 + 1, 256, &Limits::SM_80));
+        assert!(!pays(1 << 20, 256, &Limits { fuse: Fusion::Attention, ..Limits::SM_90 }));
         // Too few blocks, rows too wide, too little shared memory.
         assert!(!pays(65 * 128, 256, &Limits::SM_90));
         assert!(!pays(1 << 20, 320, &Limits::SM_90) && !pays(1 << 20, 128, &Limits::SM_89));

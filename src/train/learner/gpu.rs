@@ -8,7 +8,7 @@ use crate::data::batch::{Batch, Batcher, Extent};
 use crate::device::{Arena, Buffer, DeviceError, Downloads, Gpu, Queued, Uploads};
 use crate::model::gpu::{
     Activations, DeviceBatch, GpuSetRank, Layouts, Parameters, Resident, Room, Scoring, Scratch, Source,
-    sizes,
+    room, sizes,
 };
 use crate::model::scorer::{self, Scorer};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
@@ -243,6 +243,15 @@ impl Learner for GpuLearner {
         // Known before anything runs, not in the middle of an epoch.
         let longest = train.sets().iter().map(|&query| train.set_size(query)).max().unwrap_or(0);
         SetLossesPlan::new(longest, &[0, longest])?.launch(self.objective.loss, self.gpu.limits())?;
+        let (config, limits) = (self.schedule.config(), self.gpu.limits());
+        let step = |extent| sizes::step(config, extent, limits, Source::Batch);
+        room::check(&self.gpu, Extent::of_sizes([longest]), step, false)?;
+        if let Some(valid) = valid {
+            let scoring = |&extent: &Extent| sizes::scoring(config, extent, limits);
+            if let Some(most) = scorer::extents(valid).into_iter().max_by_key(scoring) {
+                room::check(&self.gpu, most, |extent| scoring(&extent), false)?;
+            }
+        }
         self.resident = None;
         let feeding = self.feeding(train, largest, valid)?;
         if let Feeding::Resident { .. } = feeding {

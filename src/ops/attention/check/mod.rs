@@ -379,6 +379,13 @@ fn of_sizes(gpu: &Gpu, runs: [(&str, Roles, &[usize]); 5]) -> Result<Vec<Checked
                 let problem =
                     Problem::random(roles, sizes, Heads { count: 2, width }, SEED).with_dropout(dropout);
                 let what = format!("head width {width}, dropout {dropout}, {who}");
+                // Where less is fused, others have what otherwise few points have kernels of their own for.
+                if width == 32 && dropout > 0.0 {
+                    let (problem, what) =
+                        (problem.clone().with_fusion(Fusion::Flash), format!("streamed, {what}"));
+                    checked.extend(problem.hold(gpu, &what)?);
+                    checked.extend(BackwardProblem::new(problem, true, SEED + 1).hold(gpu, &what)?);
+                }
                 checked.extend(problem.hold(gpu, &what)?);
                 checked.extend(BackwardProblem::new(problem, dropout > 0.0, SEED + 1).hold(gpu, &what)?);
             }
