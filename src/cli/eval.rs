@@ -55,8 +55,8 @@ struct Ranking {
     #[arg(long, value_name = "DIR", conflicts_with = "scores")]
     model: Vec<PathBuf>,
 
-    /// File of scores, one a document line, higher = better
-    #[arg(long, value_name = "FILE")]
+    /// File of scores, one a document line, higher = better: nothing is computed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "kernels", "fuse"])]
     scores: Option<PathBuf>,
 }
 
