@@ -111,6 +111,10 @@ fn forward_refuses_what_does_not_fit() {
             "log-sum-exp [H, Nq]: a buffer of another GPU",
         );
         refused(&|batch| batch.heads = theirs().heads, "heads [Nq, H·D]: a buffer of another GPU");
+        let unfused = Gpu::new(0).unwrap().with_fusion(Fusion::None);
+        let message =
+            Batch::new(&unfused, Roles::Documents, &[0, 3, 5]).forward(&unfused).unwrap_err().to_string();
+        assert!(message.contains("attention that is not fused needs buffers of its pairs"), "{message}");
         gpu.synchronize().unwrap();
     });
 }
