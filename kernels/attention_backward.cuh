@@ -38,7 +38,7 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void d_queries(const A
     constexpr int THREADS = ATTENTION_D_QUERIES_THREADS;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const size_t head = blockIdx.y, heads = p.heads, stride = heads * D;
-    const AttentionTile tile = load_tile(p.tiles + blockIdx.x);
+    const AttentionTile tile = load_entry(p.tiles + blockIdx.x);
     const int key_tiles = (tile.key_rows + KEY_ROWS - 1) / KEY_ROWS;
 
     const uint16_t *first_query = p.q + (head * p.query_rows + tile.query_begin) * D;
@@ -139,7 +139,7 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void d_keys(const Atte
     constexpr int THREADS = ATTENTION_D_KEYS_THREADS, STEP = ATTENTION_D_KEYS_QUERY_ROWS;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const size_t head = blockIdx.y, heads = p.heads, stride = heads * D;
-    const AttentionTile tile = load_tile(p.tiles + blockIdx.x);
+    const AttentionTile tile = load_entry(p.tiles + blockIdx.x);
     const int query_tiles = (tile.query_rows + STEP - 1) / STEP;
 
     const size_t key_row = head * p.key_rows + tile.key_begin, value_row = key_row + heads * p.key_rows;

@@ -254,7 +254,7 @@ template <int D, bool DROPOUT> struct Points {
     // Reads lane and tile again, so that what is computed of them is not kept in registers.
     __device__ __forceinline__ void refresh() {
         lane = ptx::thread() % 32;
-        tile = load_tile(group.at);
+        tile = load_entry(group.at);
     }
 
     __device__ __forceinline__ void sync() const {

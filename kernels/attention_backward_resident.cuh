@@ -376,7 +376,7 @@ template <int D, bool DROPOUT, class SHARE> struct Resident {
     // the results on their way to whole rows. False behind the last pass.
     __device__ __forceinline__ bool store_keys() const {
         Notes notes = Notes::load();
-        const AttentionTile set = load_tile(p.tiles + Notes::in_table());
+        const AttentionTile set = load_entry(p.tiles + Notes::in_table());
         const int lane = ptx::thread() % 32, first = notes.first_key_tile(notes.warp);
         const float keep = DROPOUT ? p.dropout.keep : 1.0f;
         const float of_keys[2] = {p.scale, p.scale}, of_values[2] = {keep, keep};
@@ -405,7 +405,7 @@ template <int D, bool DROPOUT, class SHARE> struct Resident {
     // Writes the gradient of the own chunk, through its rows of q.
     __device__ __forceinline__ void store_queries() const {
         const Notes notes = Notes::load();
-        const AttentionTile set = load_tile(p.tiles + Notes::in_table());
+        const AttentionTile set = load_entry(p.tiles + Notes::in_table());
         const int lane = ptx::thread() % 32;
 #pragma unroll
         for (int t = 0; t < QUERY_TILES; ++t) {
@@ -459,11 +459,11 @@ template <int D, bool DROPOUT, class SHARE> struct Resident {
 };
 
 template <int D, bool DROPOUT> __device__ __forceinline__ void backward(const AttentionBackward &p) {
-    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
+    const AttentionBlock block = load_entry(p.blocks + blockIdx.x);
     const int group = threadIdx.x / 32 / block.warps;
     if (group >= block.sets) return;
     const int in_table = block.first_set + group;
-    const AttentionTile set = load_tile(p.tiles + in_table);
+    const AttentionTile set = load_entry(p.tiles + in_table);
     const ptx::Shared first = ptx::shared_base() + ATTENTION_GROUPS_WARPS * ATTENTION_NOTES_BYTES;
     const ptx::Shared begin = first + group * block.group_bytes;
     if constexpr (D == 64) {

@@ -81,7 +81,7 @@ template <int D> struct Places {
 
 // The block's set.
 __device__ __forceinline__ AttentionTile load_set(const AttentionBackward &p) {
-    return load_tile(p.tiles + blockIdx.x);
+    return load_entry(p.tiles + blockIdx.x);
 }
 
 // The blocks of keys of a pass over a set's queries.

@@ -152,7 +152,7 @@ template <int D, bool DROPOUT> struct Pass {
     // Draws for the chunk from which on so many keys are left.
     __device__ __forceinline__ void draw(int number, int left) {
         if constexpr (DROPOUT) {
-            const AttentionTile tile = load_tile(p.tiles + number);
+            const AttentionTile tile = load_entry(p.tiles + number);
             const Place place{blockIdx.y, static_cast<uint32_t>(tile.set)};
             Kept<ROWS / 8> drawn;
             drawn.draw_for_queries(p.dropout, place, tile.first_query + row, tile.first_key + tile.key_rows - left,
@@ -202,8 +202,8 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void forward(const Att
     constexpr int BLOCKS = D == 32 ? ATTENTION_SM90_BLOCKS_D32 : ATTENTION_SM90_BLOCKS_D64;
     constexpr int REGISTERS = D == 32 ? ATTENTION_SM90_REGISTERS_D32 : ATTENTION_SM90_REGISTERS_D64;
     static_assert(registers_suffice(ATTENTION_SM90_REGISTERS, CONSUMERS<D>, REGISTERS, BLOCKS));
-    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
-    const AttentionTile tile = load_tile(p.tiles + block.first_set);
+    const AttentionBlock block = load_entry(p.blocks + blockIdx.x);
+    const AttentionTile tile = load_entry(p.tiles + block.first_set);
     constexpr int PASS = CONSUMERS<D> * ROWS;
     const int passes = (tile.query_rows + PASS - 1) / PASS, chunks = (tile.key_rows + ROWS - 1) / ROWS;
     const int slots = Ring<D>::room(block.group_bytes), group = threadIdx.x / GROUP;

@@ -44,14 +44,6 @@ static_assert(ATTENTION_NAIVE_UNIT == PIECE, "rows of pairs are whole pieces");
 // Neighbouring pairs that a lane has at a time: as many as are drawn together.
 constexpr int AT_ONCE = 4;
 
-__device__ __forceinline__ AttentionPairs load_pairs(const AttentionPairs *at) {
-    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(at));
-    AttentionPairs pairs;
-    static_assert(sizeof(pairs) == sizeof(words), "a word of 16 bytes");
-    memcpy(&pairs, &words, sizeof(pairs));
-    return pairs;
-}
-
 // Rows of D values in this block's head.
 struct Given {
     const uint16_t *first;
@@ -69,8 +61,8 @@ template <int D> __device__ __forceinline__ Given rows_of_queries(const uint16_t
 template <int D> __device__ __forceinline__ void scores(const AttentionNaiveScores &p) {
     const int lane = threadIdx.x & 31, first_row = threadIdx.x / 32 * 16;
     const size_t head = blockIdx.y;
-    const AttentionTile tile = load_tile(p.tiles + blockIdx.x);
-    const AttentionPairs pairs = load_pairs(p.pairs + tile.set);
+    const AttentionTile tile = load_entry(p.tiles + blockIdx.x);
+    const AttentionPairs pairs = load_entry(p.pairs + tile.set);
     const Given from = rows_of_queries<D>(p.queries, p.query_rows, p.heads, p.by_heads != 0, tile);
     const uint16_t *const first_key = p.keys + (head * p.key_rows + tile.key_begin) * D;
     float *const to = p.scores + (head * p.head_pairs + pairs.begin + tile.first_query * pairs.stride);
@@ -107,7 +99,7 @@ struct PairRows {
     AttentionPairs pairs;
 
     __device__ __forceinline__ PairRows(const AttentionNaiveWeights &p)
-        : p(p), tile(load_tile(p.tiles + blockIdx.x)), pairs(load_pairs(p.pairs + tile.set)) {}
+        : p(p), tile(load_entry(p.tiles + blockIdx.x)), pairs(load_entry(p.pairs + tile.set)) {}
 
     // Calls `each(query, pair, place)`: the query's number in the tile, its first pair, and its place in [H, Nq].
     template <class Each> __device__ __forceinline__ void for_each(const Each &each) const {
@@ -231,8 +223,8 @@ template <bool DROPOUT> __device__ __forceinline__ void d_scores(const Attention
 template <int D, bool TRANSPOSED> __device__ __forceinline__ void product(const AttentionNaiveProduct &p) {
     const int lane = threadIdx.x & 31, first_row = threadIdx.x / 32 * 16;
     const size_t head = blockIdx.y, heads = p.heads;
-    const AttentionTile tile = load_tile(p.tiles + blockIdx.x);
-    const AttentionPairs pairs = load_pairs(p.pairs + tile.set);
+    const AttentionTile tile = load_entry(p.tiles + blockIdx.x);
+    const AttentionPairs pairs = load_entry(p.pairs + tile.set);
     const int count = TRANSPOSED ? tile.key_rows : tile.query_rows;
     const int inner = TRANSPOSED ? tile.query_rows : tile.key_rows;
     const size_t key_row = head * p.key_rows + tile.key_begin;

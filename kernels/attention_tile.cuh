@@ -23,21 +23,16 @@ __device__ __forceinline__ int divide_up(int a, int b) { return (a + b - 1) / b;
 // of each 16 × 8 results, columns 2·(lane%4) and the next.
 template <int TILES, int COLUMNS> using Fragments = float[TILES][COLUMNS / 8][4];
 
-__device__ __forceinline__ AttentionTile load_tile(const AttentionTile *at) {
-    const uint4 *from = reinterpret_cast<const uint4 *>(at);
-    const uint4 halves[2] = {ptx::load_constant(from), ptx::load_constant(from + 1)};
-    AttentionTile tile;
-    static_assert(sizeof(tile) == sizeof(halves), "a tile is two words of 16 bytes");
-    memcpy(&tile, halves, sizeof(tile));
-    return tile;
-}
-
-__device__ __forceinline__ AttentionBlock load_block(const AttentionBlock *at) {
-    const uint4 words = ptx::load_constant(reinterpret_cast<const uint4 *>(at));
-    AttentionBlock block;
-    static_assert(sizeof(block) == sizeof(words), "a block is a word of 16 bytes");
-    memcpy(&block, &words, sizeof(block));
-    return block;
+// An entry of a table, by words of 16 bytes.
+template <class T> __device__ __forceinline__ T load_entry(const T *at) {
+    constexpr int WORDS = sizeof(T) / sizeof(uint4);
+    static_assert(WORDS * sizeof(uint4) == sizeof(T), "entries are whole words of 16 bytes");
+    uint4 words[WORDS];
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = ptx::load_constant(reinterpret_cast<const uint4 *>(at) + i);
+    T entry;
+    memcpy(&entry, words, sizeof(entry));
+    return entry;
 }
 
 // Of a block's warps, those that have a tile's work.
@@ -55,12 +50,12 @@ struct Group {
 
 // Of the blocks and tiles of forward, or of backward's points.
 template <class P> __device__ __forceinline__ Group load_group(const P &p) {
-    const AttentionBlock block = load_block(p.blocks + blockIdx.x);
+    const AttentionBlock block = load_entry(p.blocks + blockIdx.x);
     static_assert(ATTENTION_FORWARD_WARPS == 4 && ATTENTION_POINTS_WARPS == 4, "groups are of 1, 2 or 4 warps");
     const int log2_warps = block.warps >> 1, warp = threadIdx.x >> 5, number = warp >> log2_warps;
     Group group{log2_warps, warp & (block.warps - 1), block.group_bytes >> log2_warps, number < block.sets,
                 p.tiles + block.first_set + number, {}};
-    if (group.busy) group.tile = load_tile(group.at);
+    if (group.busy) group.tile = load_entry(group.at);
     return group;
 }
 
