@@ -43,27 +43,28 @@ struct Truncation {
     int extra_bits;
 };
 
-constexpr int32_t SIGN = INT32_MIN, EXPONENT = 0x7f800000;
+constexpr int32_t SIGN = INT32_MIN, EXPONENT = 0x7f800000, ONE = 127 << 23;
 // The exponent of the least number that the largest is taken for: its factor is an f32.
 constexpr int32_t LEAST_EXPONENT = 27 << 23;
+// What numbers below that are raised by first.
+constexpr int32_t RAISED = 100 << 23;
 
-// Adds products to the sum, each lane for itself; false where one is not finite.
-inline __attribute__((always_inline)) bool add_truncated(Row &sum, const Row *products, Truncation truncation) {
-    Ints largest = (Ints)sum & ~SIGN;
-    for (int k = 0; k < truncation.at_once; ++k) {
+inline __attribute__((always_inline)) void find_largest(Ints &largest, const Row &sum, const Row *products, int count) {
+    largest = (Ints)sum & ~SIGN;
+    for (int k = 0; k < count; ++k) {
         const Ints size = (Ints)products[k] & ~SIGN;
         largest = size > largest ? size : largest;
     }
+}
+
+// Adds products to the sum, each lane for itself, cut as the largest of its numbers asks.
+inline __attribute__((always_inline)) void add_cut(Row &sum, const Row *products, const Ints &largest,
+                                                   Truncation truncation) {
     Ints exponent = largest & EXPONENT;
-    for (int n = 0; n < 8; ++n) {
-        if (exponent[n] == EXPONENT) {
-            return false;
-        }
-    }
     exponent = exponent < LEAST_EXPONENT ? Ints{} + LEAST_EXPONENT : exponent;
     // Powers of two, with which the last bit that is kept is 1.
-    const int32_t one = 127 << 23, bits = (23 + truncation.extra_bits) << 23;
-    const Row factor = (Row)(one + bits - (exponent - one)), back = (Row)(exponent - bits);
+    const int32_t bits = (23 + truncation.extra_bits) << 23;
+    const Row factor = (Row)(ONE + bits - (exponent - ONE)), back = (Row)(exponent - bits);
     Ints total = __builtin_convertvector(sum * factor, Ints);
     for (int k = 0; k < truncation.at_once; ++k) {
         total += __builtin_convertvector(products[k] * factor, Ints);
@@ -73,6 +74,34 @@ inline __attribute__((always_inline)) bool add_truncated(Row &sum, const Row *pr
     const Ints again = __builtin_convertvector(near, Ints);
     const Ints too_large = (again < 0 ? -again : again) > (total < 0 ? -total : total);
     sum = (Row)((Ints)near + too_large) * back;
+}
+
+// Adds products to the sum, each lane for itself; false where one is not finite.
+inline __attribute__((always_inline)) bool add_truncated(Row &sum, const Row *products, Truncation truncation) {
+    Ints largest;
+    find_largest(largest, sum, products, truncation.at_once);
+    const Ints infinite = largest >= EXPONENT, tiny = (largest > 0) & (largest < LEAST_EXPONENT), odd = infinite | tiny;
+    int32_t is_infinite = 0, is_odd = 0;
+    for (int n = 0; n < 8; ++n) {
+        is_infinite |= infinite[n];
+        is_odd |= odd[n];
+    }
+    if (is_infinite) {
+        return false;
+    }
+    if (!is_odd) {
+        add_cut(sum, products, largest, truncation);
+        return true;
+    }
+    const Row factor = (Row)(ONE + (tiny & RAISED)), back = (Row)(ONE - (tiny & RAISED));
+    Row raised[16];
+    for (int k = 0; k < truncation.at_once; ++k) {
+        raised[k] = products[k] * factor;
+    }
+    sum *= factor;
+    find_largest(largest, sum, raised, truncation.at_once);
+    add_cut(sum, raised, largest, truncation);
+    sum *= back;
     return true;
 }
 

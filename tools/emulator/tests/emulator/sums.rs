@@ -54,6 +54,9 @@ fn sums_are_cut_as_on_each_card() {
         assert!(added(0.0, &[(0, f32::INFINITY), (1, f32::NEG_INFINITY)], sums).is_nan());
         assert_eq!(added(0.0, &[(0, power(-120)), (9, power(-120))], sums), power(-119));
         assert_eq!(added(0.0, &[(0, power(100)), (9, -power(100))], sums), 0.0);
+        // Subnormal, and nothing is cut.
+        assert_eq!(added(0.0, &[(0, power(-130)), (9, -power(-133))], sums), power(-130) - power(-133));
+        assert_eq!(added(power(-128), &[(3, power(-132))], sums), power(-128) + power(-132));
     }
 }
 
