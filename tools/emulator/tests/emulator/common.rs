@@ -7,6 +7,8 @@ use setrank_emulator::emulate::{self, Config, Counters, Fault, Report};
 use setrank_emulator::kernels::{Kernels, Sources};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
+use crate::vectors::Vector;
+
 /// The path of a test kernel's source.
 pub fn source(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(name)
@@ -39,6 +41,14 @@ pub fn launch(kernel: &str, threads: u32, input: &[u32], output_words: usize, a:
     }
 }
 
+/// The launch of a vector.
+pub fn launch_of(vector: &Vector) -> Launch {
+    let Vector { kernel, blocks, threads, input, numbers: [a, b], output_words, .. } = vector;
+    let mut launch = launch(kernel, *threads, input, *output_words, *a, *b);
+    launch.grid = [*blocks, 1, 1];
+    launch
+}
+
 /// The words of the output.
 pub fn output(launch: &Launch) -> Vec<u32> {
     launch.buffers[1]
@@ -69,11 +79,6 @@ pub fn check(kernels: &Kernels, launch: &Launch, expected: &[u32]) {
 pub fn count(kernels: &Kernels, launch: &Launch, config: Config) -> Counters {
     let mut launch = launch.clone();
     emulate::run(kernels, &mut launch, &config.counting()).unwrap_or_else(|report| panic!("{report}"))
-}
-
-/// Words that all differ.
-pub fn words(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a).collect()
 }
 
 /// A source of kernels that each do something wrong, which is to be reported at the lines that end in `// reported`.

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::common::{compile, count, launch, words};
+use crate::common::{compile, count, launch};
+use crate::vectors::words;
 use setrank_emulator::emulate::{Config, Counters, Schedule};
 use setrank_emulator::kernels::Kernels;
 

@@ -11,6 +11,5 @@ mod primitives;
 mod sanitizers;
 mod schedules;
 mod sums;
-#[allow(dead_code, reason = "the check of a GPU uses the rest of it")]
 #[path = "../../../gpu/src/vectors/mod.rs"]
 mod vectors;

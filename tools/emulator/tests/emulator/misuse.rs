@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::common::{Misuse, compile, launch, run, words};
+use crate::common::{Misuse, compile, launch, run};
+use crate::vectors::words;
 use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::launch::Launch;
 

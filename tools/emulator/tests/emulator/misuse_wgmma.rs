@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::common::{Misuse, launch, run, words};
+use crate::common::{Misuse, launch, run};
+use crate::vectors::words;
 use setrank_emulator::emulate::{Config, Copies, Fault};
 
 static MISUSE: LazyLock<Misuse> = LazyLock::new(|| Misuse::of("misuse_wgmma.cu"));

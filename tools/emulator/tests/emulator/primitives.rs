@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::common::{check, compile, launch};
+use crate::common::{check, compile, launch, launch_of};
 use crate::vectors::{self, Vector};
 use proptest::prelude::*;
 use setrank_emulator::emulate::Config;
@@ -13,9 +13,7 @@ static WARP: LazyLock<Kernels> = LazyLock::new(|| compile("warp.cu"));
 
 /// Runs a vector with every schedule, time of copies and seed.
 fn hold(kernels: &Kernels, vector: &Vector) {
-    let Vector { kernel, blocks, threads, input, numbers: [a, b], output_words, .. } = vector;
-    let mut of = launch(kernel, *threads, input, *output_words, *a, *b);
-    of.grid = [*blocks, 1, 1];
+    let (of, Vector { kernel, numbers: [a, b], .. }) = (launch_of(vector), vector);
     for config in Config::matrix(&[1, 2, 3]) {
         match crate::common::run(kernels, &of, &config) {
             Ok(words) => assert_eq!(vector.wrong(&words), [0; 0], "{kernel} ({a}, {b}) with {config:?}"),
@@ -26,10 +24,13 @@ fn hold(kernels: &Kernels, vector: &Vector) {
 
 #[test]
 fn every_micro_kernel_gives_what_the_manual_says() {
-    for micro in vectors::ALL {
-        let kernels = compile(&format!("{}.cu", micro.source));
-        for vector in (micro.vectors)() {
-            hold(&kernels, &vector);
+    for source in vectors::sources() {
+        let kernels = compile(&format!("{source}.cu"));
+        for micro in vectors::ALL.iter().filter(|micro| micro.source == source) {
+            for vector in (micro.vectors)() {
+                assert_eq!(micro.kernel, vector.kernel);
+                hold(&kernels, &vector);
+            }
         }
     }
 }

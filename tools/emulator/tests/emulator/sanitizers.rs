@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::common::{launch, output, source, words};
+use crate::common::{launch, output, source};
+use crate::vectors::words;
 use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::kernels::Sources;
 use setrank_emulator::launch::Launch;

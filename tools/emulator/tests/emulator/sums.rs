@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::common::{compile, run};
+use crate::common::{compile, launch_of, run};
 use crate::vectors::{self, warp::product};
 use setrank_emulator::emulate::{Config, Sums};
 use setrank_emulator::kernels::Kernels;
@@ -19,10 +19,7 @@ fn added(before: f32, products: &[(usize, f32)], sums: Sums) -> f32 {
     let mut row = [0; 16];
     products.iter().for_each(|&(k, product)| row[k] = narrow(product));
     let vector = product(&([row; 16], [[narrow(1.0); 8]; 16], [[before; 8]; 16]), 1);
-    let [a, b] = vector.numbers;
-    let launch =
-        crate::common::launch(vector.kernel, vector.threads, &vector.input, vector.output_words, a, b);
-    let words = run(&WARP, &launch, &Config::default().sums(sums)).unwrap();
+    let words = run(&WARP, &launch_of(&vector), &Config::default().sums(sums)).unwrap();
     assert!(words.iter().all(|word| *word == words[0]), "{words:x?}");
     f32::from_bits(words[0])
 }
@@ -67,16 +64,7 @@ fn vectors_do_not_depend_on_it() {
         let kernels = compile(&format!("{source}.cu"));
         let of_source = vectors::ALL.iter().filter(|micro| micro.source == source);
         for vector in of_source.flat_map(|micro| (micro.vectors)()) {
-            let [a, b] = vector.numbers;
-            let mut launch = crate::common::launch(
-                vector.kernel,
-                vector.threads,
-                &vector.input,
-                vector.output_words,
-                a,
-                b,
-            );
-            launch.grid = [vector.blocks, 1, 1];
+            let launch = launch_of(&vector);
             for sums in Sums::ALL {
                 let words = run(&kernels, &launch, &Config::default().sums(sums)).unwrap();
                 assert_eq!(vector.wrong(&words), [0; 0], "{}, {sums:?}", vector.kernel);
