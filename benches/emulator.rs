@@ -17,6 +17,9 @@ mod attention_naive;
 #[path = "../tests/kernels/attention_sm90/mod.rs"]
 mod attention_sm90;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/device.rs"]
+mod device;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/embed.rs"]
 mod embed;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -6,12 +6,12 @@ use half::bf16;
 use setrank::device::abi::{AttentionNaiveProduct, AttentionNaiveScores, AttentionNaiveWeights};
 use setrank::device::check::Deviation;
 use setrank::device::choice::Fusion;
-use setrank::device::{Gpu, Limits, Plan};
+use setrank::device::{Limits, Plan};
 use setrank::ops::attention::check::{BackwardProblem, Problem, Step, StepProblem};
 use setrank::ops::attention::{Heads, Roles, RowKernel};
-use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
+use crate::device::on_gpu;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
 
@@ -379,28 +379,23 @@ fn counted() -> Vec<Counted> {
     [Step::Scores, Step::Softmax, Step::Heads, Step::Weights, Step::DScores, Step::DValues].map(of).into()
 }
 
-/// Runs a problem on a GPU of the mock driver, forward and backward, and holds it against the rule.
+/// Runs a problem on the tests' GPU, forward and backward, and holds it against the rule.
 fn check(problem: &Problem, relu: bool) {
     check_forward(problem);
-    let backward = on_gpu(|gpu| BackwardProblem::new(problem.clone(), relu, 1).hold(gpu, "").unwrap());
+    let backward = on_gpu(|gpu| BackwardProblem::new(problem.clone(), relu, 1).hold(&gpu, "").unwrap());
     for checked in backward {
         assert!(checked.deviation.is_allowed(), "{:?}: {checked:?}", problem.roles());
     }
 }
 
-fn on_gpu<R>(run: impl FnOnce(&Gpu) -> R) -> R {
-    driver::with(&Configuration { workers: 2, ..Configuration::default() }, |_| run(&Gpu::new(0).unwrap()))
-        .unwrap()
-}
-
 fn check_forward(problem: &Problem) {
-    for deviation in on_gpu(|gpu| problem.deviations(&problem.solve(gpu).unwrap())) {
+    for deviation in on_gpu(|gpu| problem.deviations(&problem.solve(&gpu).unwrap())) {
         assert!(deviation.is_allowed(), "{deviation:?}");
     }
 }
 
 fn heads_of(problem: &Problem) -> Vec<f64> {
-    on_gpu(|gpu| problem.solve(gpu).unwrap().heads)
+    on_gpu(|gpu| problem.solve(&gpu).unwrap().heads)
 }
 
 /// More keys than anywhere else, of few queries, and the other way round.

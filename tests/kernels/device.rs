@@ -8,12 +8,12 @@ use setrank_emulator::emulate::Sums;
 const DRIVER: &str = "SETRANK_TEST_DRIVER";
 
 /// Runs on GPU 0.
-pub fn on_gpu(run: impl FnOnce(Gpu)) {
-    on_gpu_with(None, run);
+pub fn on_gpu<R>(run: impl FnOnce(Gpu) -> R) -> R {
+    on_gpu_with(None, run)
 }
 
 /// Runs on GPU 0; the mock's has so many multiprocessors, on which a batch is large that is small for a real one.
-pub fn on_gpu_with(multiprocessors: Option<u32>, run: impl FnOnce(Gpu)) {
+pub fn on_gpu_with<R>(multiprocessors: Option<u32>, run: impl FnOnce(Gpu) -> R) -> R {
     match std::env::var(DRIVER).as_deref() {
         Ok("real") => return run(Gpu::new(0).unwrap_or_else(|error| panic!("{error}"))),
         Ok("mock" | "") | Err(_) => {}
@@ -23,8 +23,9 @@ pub fn on_gpu_with(multiprocessors: Option<u32>, run: impl FnOnce(Gpu)) {
     let configuration =
         Configuration { multiprocessors, workers: 2, sums: Sums::Hopper, ..Configuration::default() };
     driver::with(&configuration, |driver| {
-        run(Gpu::new(0).unwrap());
+        let result = run(Gpu::new(0).unwrap());
         assert_eq!(driver.counters().live_allocations, 0, "memory was not freed");
+        result
     })
-    .unwrap();
+    .unwrap()
 }
