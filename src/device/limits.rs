@@ -1,4 +1,4 @@
-//! What a card allows a launch.
+//! What a card allows a launch, and which kernels are asked of it.
 
 use super::choice::Fusion;
 
