@@ -67,3 +67,15 @@ ATTENTION_BACKWARD_POINTS(attention_backward_attend_d32, attend, 32, false)
 ATTENTION_BACKWARD_POINTS(attention_backward_attend_d32_dropout, attend, 32, true)
 ATTENTION_BACKWARD_POINTS(attention_backward_attend_d64, attend, 64, false)
 ATTENTION_BACKWARD_POINTS(attention_backward_attend_d64_dropout, attend, 64, true)
+
+#define ATTENTION_COMBINE(NAME, PASS, ROLE, D)                                                                        \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_COMBINE_WARPS * 32)                                        \
+        NAME(const __grid_constant__ Attention##PASS p) {                                                             \
+        attention::combine_##ROLE<D>(p);                                                                              \
+    }
+ATTENTION_COMBINE(attention_combine_forward_d32, Forward, forward, 32)
+ATTENTION_COMBINE(attention_combine_forward_d64, Forward, forward, 64)
+ATTENTION_COMBINE(attention_combine_induce_d32, Backward, induce, 32)
+ATTENTION_COMBINE(attention_combine_induce_d64, Backward, induce, 64)
+ATTENTION_COMBINE(attention_combine_attend_d32, Backward, attend, 32)
+ATTENTION_COMBINE(attention_combine_attend_d64, Backward, attend, 64)

@@ -54,6 +54,14 @@ enum {
     ATTENTION_POINTS_STAGES = 3,
     /** Its blocks that a multiprocessor has registers for at once. */
     ATTENTION_POINTS_BLOCKS = 2,
+    /** Documents of a part of a longer set, whose parts are a block's each beside so few points; more, where a set would have
+     *  more than so many parts. */
+    ATTENTION_PART_ROWS = 1024,
+    ATTENTION_PARTS = 64,
+    /** Warps of a block that adds what a set's parts gathered. */
+    ATTENTION_COMBINE_WARPS = 4,
+    /** Numbers that a part leaves in each head for each of its D columns: two sums of so many points. */
+    ATTENTION_PART_NUMBERS = 64,
 };
 
 /** Work in each head: neighbouring rows of one set, and all rows of the other side that they meet. */
@@ -76,11 +84,12 @@ typedef struct AttentionTile {
     int32_t set;
 } AttentionTile;
 
-/** A block's work in each head: neighbours in a table of whole sets, or in forward of ranges of their queries. */
+/** A block's work in each head: neighbours in a table of whole sets, or in forward of ranges of their queries; or, of combine,
+ *  all parts of a set. */
 typedef struct AttentionBlock {
     /** Number of the first in the table. */
     int32_t first_set;
-    /** Sets: each has a group of neighbouring warps. */
+    /** Sets: each has a group of neighbouring warps. Of combine, parts of one. */
     int32_t sets;
     /** Warps of a group. */
     int32_t warps;
@@ -102,7 +111,8 @@ typedef struct AttentionDropout {
     float keep;
 } AttentionDropout;
 
-/** Arguments of `attention_forward_d{D}` and `attention_forward_split_d{D}`, with and without `_dropout`. */
+/** Arguments of `attention_forward_d{D}` and `attention_forward_split_d{D}`, with and without `_dropout`, and of
+ *  `attention_combine_forward_d{D}`. */
 typedef struct AttentionForward {
     /** [H, query_rows, D] bf16. */
     const uint16_t *q;
@@ -116,6 +126,10 @@ typedef struct AttentionForward {
     uint16_t *output;
     /** [H, Nq] f32: natural logarithm of the softmax's denominator. */
     float *log_sum_exp;
+    /** [parts, H, 64·D] f32: what parts of sets gathered, for combine. */
+    float *partials;
+    /** The first so many of `tiles` are parts of sets, none of which is whole: of split. */
+    int32_t parts;
     /** Rows of q. */
     int32_t query_rows;
     /** Rows of k and of v. */
@@ -128,10 +142,12 @@ typedef struct AttentionForward {
     float scale_log2e;
     /** Of the kernels with dropout. */
     AttentionDropout dropout;
+    /** Fills the struct. */
+    int32_t unused;
 } AttentionForward;
 
 /** Arguments of `attention_backward{,_wgmma}_d{D}`, `attention_backward_{induce,attend}_d{D}`, `attention_d_queries_d{D}` and
- *  `attention_d_keys_d{D}`, with and without `_dropout`. */
+ *  `attention_d_keys_d{D}`, with and without `_dropout`, and of `attention_combine_{induce,attend}_d{D}`. */
 typedef struct AttentionBackward {
     /** [H, query_rows, D] bf16. */
     const uint16_t *q;
@@ -153,6 +169,10 @@ typedef struct AttentionBackward {
     uint16_t *d_q;
     /** [2, H, key_rows, D] bf16: not of d_queries. */
     uint16_t *d_kv;
+    /** [parts, H, 64·D] f32: what parts of sets gathered, for combine. */
+    float *partials;
+    /** The first so many of `tiles` are parts of sets, none of which is whole: of induce and attend. */
+    int32_t parts;
     /** Rows of q. */
     int32_t query_rows;
     /** Rows of k and of v. */
@@ -169,6 +189,8 @@ typedef struct AttentionBackward {
     float scale_log2e;
     /** Of the kernels with dropout. */
     AttentionDropout dropout;
+    /** Fills the struct. */
+    int32_t unused;
 } AttentionBackward;
 
 /** Where the pairs of a set's queries and keys stand in those of a head: a row for each query. */

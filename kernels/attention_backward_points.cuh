@@ -13,13 +13,15 @@
 //   induce  documents are keys: their d_k and d_v are done with the tile, d_q is summed over all tiles
 //   attend  documents are queries: their d_q is done with the tile, d_k and d_v are summed over all tiles; a warp has all
 //           keys of its queries, so that δ[i] = Σ_j m[i, j] p[i, j] (d_o[i]·v[j])
-//   In the end halves of the group in turn add what the others summed.
+//   In the end halves of the group in turn add what the others summed. A set of more than 1024 documents is several blocks';
+//   what they summed goes through memory, and `combine` adds it.
 //
 // Shapes      as in attention_backward.cuh; at most 32 points.
 // Checked     by the launcher (src/ops/attention/device.rs), as in forward; the number of points, by the plan.
 // Launch      grid (blocks, H); 128 threads in groups of 1, 2 or 4 warps, one for each set of the block; shared memory of a
 //             group: the rows of the points with room for log-sum-exp and δ of each, and for each warp a ring of three
-//             tiles of documents, two of which are on their way, and slots. (`AttentionPlan`)
+//             tiles of documents, two of which are on their way, and slots. (`AttentionPlan`) Of combine, (sets of several
+//             parts, H); 128 threads, with as much shared memory as a warp's sums take, for each.
 // Types       bf16 in and out; p, s, δ and sums in f32; p and s rounded to bf16 for the products behind them.
 // Determinism the same bits for a set whatever the batch around it: its warps are a matter of its documents alone, sums are
 //             in registers, and are added in a fixed order.
@@ -220,6 +222,34 @@ __device__ __forceinline__ void take(uint32_t (&operand)[4], ptx::Shared slot, i
     operand[0] = halves[0], operand[1] = halves[2], operand[2] = halves[1], operand[3] = halves[3];
 }
 
+// Of all points: a gradient of theirs.
+template <int D> using Sums = Fragments<POINT_TILES, D>;
+
+// Leaves sums for others, in shared memory or not.
+template <int D, class Begin> __device__ __forceinline__ void leave_sums(const Sums<D> &sums, Begin begin, int lane) {
+#pragma unroll
+    for (int m = 0; m < POINT_TILES; ++m) {
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j) {
+            const auto &of = sums[m][j];
+            leave_four(begin, m * (D / 8) + j, lane, make_float4(of[0], of[1], of[2], of[3]));
+        }
+    }
+}
+
+// Adds those that another left.
+template <int D, class Begin> __device__ __forceinline__ void add_sums(Sums<D> &sums, Begin begin, int lane) {
+#pragma unroll
+    for (int m = 0; m < POINT_TILES; ++m) {
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j) {
+            const float4 added = take_four(begin, m * (D / 8) + j, lane);
+            auto &sum = sums[m][j];
+            sum[0] += added.x, sum[1] += added.y, sum[2] += added.z, sum[3] += added.w;
+        }
+    }
+}
+
 // A warp's part of a set.
 template <int D, bool DROPOUT> struct Points {
     static constexpr int TILE = Layout<D>::TILE;
@@ -267,37 +297,32 @@ template <int D, bool DROPOUT> struct Points {
         sync();
     }
 
-    // Adds what the other warps of the group gathered, always in the same order, for member 0.
-    template <int J> __device__ __forceinline__ void combine(float (&sums)[POINT_TILES][J][4]) const {
+    // Adds what the other warps of the group summed, always in the same order, for member 0; a warp may leave it at `own`,
+    // which is `stride` bytes from those of its neighbours.
+    __device__ __forceinline__ void combine(Sums<D> &sums, ptx::Shared own, int stride) const {
         sync();
         for (int half = warps() / 2; half > 0; half /= 2) {
-            const auto place = [&](int of, int m, int j) {
-                const int bytes = ((m * J + j) * 32 + lane) * 16;
-                return documents.begin + (of - group.member) * WARP_BYTES + bytes;
-            };
-            if (group.member >= half && group.member < 2 * half) {
-#pragma unroll
-                for (int m = 0; m < POINT_TILES; ++m) {
-#pragma unroll
-                    for (int j = 0; j < J; ++j) {
-                        const auto &of = sums[m][j];
-                        ptx::store_shared(place(group.member, m, j), make_float4(of[0], of[1], of[2], of[3]));
-                    }
-                }
-            }
+            if (group.member >= half && group.member < 2 * half) leave_sums<D>(sums, own, lane);
             sync();
-            if (group.member < half) {
-#pragma unroll
-                for (int m = 0; m < POINT_TILES; ++m) {
-#pragma unroll
-                    for (int j = 0; j < J; ++j) {
-                        const float4 added = ptx::load_shared<float4>(place(group.member + half, m, j));
-                        auto &sum = sums[m][j];
-                        sum[0] += added.x, sum[1] += added.y, sum[2] += added.z, sum[3] += added.w;
-                    }
-                }
-            }
+            if (group.member < half) add_sums<D>(sums, own + half * stride, lane);
         }
+    }
+    // The same where documents have been.
+    __device__ __forceinline__ void combine(Sums<D> &sums) const { combine(sums, documents.begin, WARP_BYTES); }
+
+    // Adds what the parts of a set left, number `which` of each, of which each warp takes neighbours; as `combine`.
+    __device__ __forceinline__ void combine_parts(Sums<D> &sums, int which) const {
+        const int parts = load_entry(p.blocks + blockIdx.x).sets;
+        const int begin = number(), end = begin + group.share(parts, 1);
+        clear(sums);
+        for (int part = begin + group.share(parts); part < end; ++part) add_sums<D>(sums, partials(part, which), lane);
+        combine(sums, ptx::shared_base() + group.member * group.warp_bytes, group.warp_bytes);
+    }
+
+    // Where the work stands in the table, and what a part leaves.
+    __device__ __forceinline__ int number() const { return static_cast<int>(group.at - p.tiles); }
+    __device__ __forceinline__ float *partials(int part, int which) const {
+        return partials_of<D>(p, part) + which * (ATTENTION_POINTS_ROWS * D);
     }
 
     // Writes 16 rows of results times a factor; `relu` as in `copy_rows`.
@@ -331,6 +356,20 @@ template <int D, bool DROPOUT> struct Points {
         const uint16_t *query = p.q + (head * p.query_rows + tile.query_begin + row) * D;
         store(d_query, p.scale, tile.query_rows - row, p.d_q + (head * p.output_rows + tile.output_begin + row) * D,
               p.relu != 0 ? query : nullptr);
+    }
+
+    // Gradients of all points: of queries, or of keys and values.
+    __device__ __forceinline__ void store_queries(const Sums<D> &d_query) const {
+#pragma unroll
+        for (int m = 0; m < POINT_TILES; ++m) {
+            if (m * 16 < tile.query_rows) store_queries(d_query[m], m * 16);
+        }
+    }
+    __device__ __forceinline__ void store_keys(const Sums<D> &d_key, const Sums<D> &d_value) const {
+#pragma unroll
+        for (int m = 0; m < POINT_TILES; ++m) {
+            if (m * 16 < tile.key_rows) store_keys(d_key[m], d_value[m], m * 16);
+        }
     }
 
     // Which weights of 16 queries from `query` on and 16 keys from `key` on are kept. Before there are scores there are
@@ -383,7 +422,7 @@ template <int D, bool DROPOUT> struct Points {
                 load_point_values(m, m);
             }
         }
-        Fragments<POINT_TILES, D> d_query;
+        Sums<D> d_query;
         clear(d_query);
 #pragma unroll 1
         for (int row = group.member * 16; row < tile.key_rows; row += warps() * 16) {
@@ -423,11 +462,11 @@ template <int D, bool DROPOUT> struct Points {
             store_keys(d_key[0], d_value[0], row);
         }
         combine(d_query);
-        if (group.member == 0) {
-#pragma unroll
-            for (int m = 0; m < POINT_TILES; ++m) {
-                if (m * 16 < tile.query_rows) store_queries(d_query[m], m * 16);
-            }
+        if (group.member != 0) return;
+        if (number() < p.parts) {
+            leave_sums<D>(d_query, partials(number(), 0), lane);
+        } else {
+            store_queries(d_query);
         }
     }
 
@@ -467,7 +506,7 @@ template <int D, bool DROPOUT> struct Points {
                 load_values<D>(key_values[m], point(m), lane);
             }
         }
-        Fragments<POINT_TILES, D> d_key, d_value;
+        Sums<D> d_key, d_value;
         clear(d_key);
         clear(d_value);
 #pragma unroll 1
@@ -561,12 +600,26 @@ template <int D, bool DROPOUT> struct Points {
         }
         combine(d_key);
         combine(d_value);
-        if (group.member == 0) {
-#pragma unroll
-            for (int m = 0; m < POINT_TILES; ++m) {
-                if (m * 16 < tile.key_rows) store_keys(d_key[m], d_value[m], m * 16);
-            }
+        if (group.member != 0) return;
+        if (number() < p.parts) {
+            leave_sums<D>(d_key, partials(number(), 0), lane);
+            leave_sums<D>(d_value, partials(number(), 1), lane);
+        } else {
+            store_keys(d_key, d_value);
         }
+    }
+
+    // Of a set, what its parts left.
+    __device__ __forceinline__ void combine_induce() const {
+        Sums<D> d_query;
+        combine_parts(d_query, 0);
+        if (group.member == 0) store_queries(d_query);
+    }
+    __device__ __forceinline__ void combine_attend() const {
+        Sums<D> d_key, d_value;
+        combine_parts(d_key, 0);
+        combine_parts(d_value, 1);
+        if (group.member == 0) store_keys(d_key, d_value);
     }
 };
 
@@ -580,6 +633,17 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void backward_attend(c
     const Group group = load_group(p);
     if (!group.busy) return;
     Points<D, DROPOUT>(p, group).attend();
+}
+
+// Without dropout weights are multiplied by 1.
+template <int D> __device__ __forceinline__ void combine_induce(const AttentionBackward &p) {
+    const Group group = load_group(p);
+    Points<D, true>(p, group).combine_induce();
+}
+
+template <int D> __device__ __forceinline__ void combine_attend(const AttentionBackward &p) {
+    const Group group = load_group(p);
+    Points<D, true>(p, group).combine_attend();
 }
 
 } // namespace attention

@@ -15,7 +15,8 @@
 //             queries (`ForwardGroups`). The keys and values of a group stay in shared memory where there is room, else
 //             they go through it in chunks; a warp takes up to 3 tiles of 16 queries at a time (2 of heads 64 wide, or
 //             with dropout). In `split`, for 32 shared queries or fewer, each warp has all of them and a part of the
-//             keys, and what the warps gathered is added in the end.
+//             keys, and what the warps gathered is added in the end. A set of more than 1024 documents is several blocks'
+//             then; what they gathered goes through memory, and a block of `combine`, grid (such sets, H), adds it.
 // Types       bf16 in and out; scores, softmax and sums in f32; weights rounded to bf16 for the product with V.
 // Determinism the same bits for a set whatever the batch around it: keys in order, in `split` parts that depend on the
 //             set alone, no atomics.
@@ -27,7 +28,8 @@
 //             3.6e12 exp/s, 3.0e12 B/s, a wavefront and four instructions a cycle) a document and layer takes 0.88 ns of
 //             instructions (194 for the 24 products and 768 exponentials of a step), 0.82 of exponentials, 0.73 of
 //             products, 0.69 of bytes, 0.32 of wavefronts: 12 warps a multiprocessor are to overlap these, which no card
-//             has shown yet. At n = 40 it is bound by bytes.
+//             has shown yet. At n = 40 it is bound by bytes. Parts of a set leave 5 KB of a head (D 32) that combine reads,
+//             where they read 128 KB of 1024 documents at most.
 // Range       weights are off by 2⁻²⁴ of the largest score's size, of themselves: scores of 2²⁰ are still worth while,
 //             beyond 2³⁰ they need not be finite. Weights are at most 2⁸ before they are divided by their sum.
 // Not-a-number a NaN or infinity in a set makes non-finite what depends on it, and nothing outside of the set.
@@ -129,7 +131,22 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void forward(const Att
     }
 }
 
-// The warps of a group share out the keys: each has all the queries, which are few.
+// Of a set whose queries are few: each warp has all of them.
+template <int D> using FewQueries = Softmax<D, ATTENTION_FORWARD_SPLIT_ROWS / 16>;
+
+// Halves of a group in turn add what the others gathered, always in the same order; `own` is where the warp may leave it.
+template <int D>
+__device__ __forceinline__ void merge_warps(FewQueries<D> &softmax, const Group &group, ptx::Shared own, int lane) {
+    const int warps = 1 << group.log2_warps;
+    for (int half = warps / 2; half > 0; half /= 2) {
+        ptx::sync_warp();
+        if (group.member >= half && group.member < 2 * half) softmax.leave(own, lane);
+        ptx::barrier_sync(1 + ATTENTION_FORWARD_WARPS + (threadIdx.x / 32 & -warps), 32 * warps);
+        if (group.member < half) softmax.merge(own + half * group.warp_bytes, lane);
+    }
+}
+
+// The warps of a group share out the keys.
 template <int D, bool DROPOUT> __device__ __forceinline__ void forward_split(const AttentionForward &p) {
     constexpr int TILES = ATTENTION_FORWARD_SPLIT_ROWS / 16;
     const Group group = load_group(p);
@@ -141,15 +158,31 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void forward_split(con
     Pass<D, TILES, DROPOUT> pass(p, tile, 0, first);
     pass.start(tile.query_rows);
     pass.template attend<TILES>(keys);
-    // Halves of the group in turn add what the others gathered, always in the same order.
-    const int warps = 1 << group.log2_warps;
-    for (int half = warps / 2; half > 0; half /= 2) {
-        ptx::sync_warp();
-        if (group.member >= half && group.member < 2 * half) pass.softmax.leave(keys.keys.begin, pass.lane);
-        ptx::barrier_sync(1 + ATTENTION_FORWARD_WARPS + (threadIdx.x / 32 & -warps), 32 * warps);
-        if (group.member < half) pass.softmax.merge(keys.keys.begin + half * group.warp_bytes, pass.lane);
+    merge_warps<D>(pass.softmax, group, keys.keys.begin, pass.lane);
+    if (group.member != 0) return;
+    const int number = static_cast<int>(group.at - p.tiles);
+    if (number < p.parts) {
+        pass.softmax.leave(partials_of<D>(p, number), pass.lane);
+    } else {
+        pass.store(tile.query_rows);
     }
-    if (group.member == 0) pass.store(tile.query_rows);
+}
+
+// Results of a set of what its parts left, of which each warp takes neighbours.
+template <int D> __device__ __forceinline__ void combine_forward(const AttentionForward &p) {
+    const Group group = load_group(p);
+    const AttentionTile &first = group.tile;
+    const int lane = threadIdx.x & 31, parts = load_entry(p.blocks + blockIdx.x).sets;
+    FewQueries<D> softmax;
+    softmax.reset();
+    clear(softmax.output);
+    const int begin = static_cast<int>(group.at - p.tiles), end = begin + group.share(parts, 1);
+    for (int part = begin + group.share(parts); part < end; ++part) softmax.merge(partials_of<D>(p, part), lane);
+    merge_warps<D>(softmax, group, ptx::shared_base() + group.member * group.warp_bytes, lane);
+    if (group.member != 0) return;
+    const size_t head = blockIdx.y, heads = p.heads, row = first.output_begin;
+    softmax.store(p.output + (row * heads + head) * D, heads * D, p.log_sum_exp + (head * p.output_rows + row),
+                  first.query_rows, p.dropout.keep, lane);
 }
 
 } // namespace attention

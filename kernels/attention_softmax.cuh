@@ -146,11 +146,11 @@ template <int D, int TILES> struct Softmax {
         }
     }
 
-    // Adds what another warp gathered of the same queries and left from `begin` on.
-    __device__ __forceinline__ void merge(ptx::Shared begin, int lane) {
+    // Adds what another warp gathered of the same queries and left from `begin` on, in shared memory or not.
+    template <class Begin> __device__ __forceinline__ void merge(Begin begin, int lane) {
 #pragma unroll
         for (int m = 0; m < TILES; ++m) {
-            const float4 state = ptx::load_shared<float4>(place(begin, m, 0, lane));
+            const float4 state = take_four(begin, place(m, 0), lane);
             const float references[2] = {state.x, state.y}, sums[2] = {state.z, state.w};
             float own[2], other[2];
 #pragma unroll
@@ -163,7 +163,7 @@ template <int D, int TILES> struct Softmax {
             }
 #pragma unroll
             for (int d = 0; d < D / 8; ++d) {
-                const float4 added = ptx::load_shared<float4>(place(begin, m, d + 1, lane));
+                const float4 added = take_four(begin, place(m, d + 1), lane);
                 const float values[4] = {added.x, added.y, added.z, added.w};
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -174,16 +174,15 @@ template <int D, int TILES> struct Softmax {
     }
 
     // Leaves it for another warp.
-    __device__ __forceinline__ void leave(ptx::Shared begin, int lane) const {
+    template <class Begin> __device__ __forceinline__ void leave(Begin begin, int lane) const {
 #pragma unroll
         for (int m = 0; m < TILES; ++m) {
             const float4 state = make_float4(reference[m][0], reference[m][1], sum[m][0], sum[m][1]);
-            ptx::store_shared(place(begin, m, 0, lane), state);
+            leave_four(begin, place(m, 0), lane, state);
 #pragma unroll
             for (int d = 0; d < D / 8; ++d) {
                 const auto &values = output[m][d];
-                ptx::store_shared(place(begin, m, d + 1, lane),
-                                  make_float4(values[0], values[1], values[2], values[3]));
+                leave_four(begin, place(m, d + 1), lane, make_float4(values[0], values[1], values[2], values[3]));
             }
         }
     }
@@ -249,10 +248,8 @@ template <int D, int TILES> struct Softmax {
         }
     }
 
-    // Where the lane's part `part` of tile m stands of what a warp leaves.
-    static __device__ __forceinline__ ptx::Shared place(ptx::Shared begin, int m, int part, int lane) {
-        return begin + ((m * (D / 8 + 1) + part) * 32 + lane) * 16;
-    }
+    // Number of part `part` of tile m in what a warp leaves.
+    static __device__ __forceinline__ constexpr int place(int m, int part) { return m * (D / 8 + 1) + part; }
 };
 
 } // namespace attention

@@ -59,6 +59,29 @@ template <class P> __device__ __forceinline__ Group load_group(const P &p) {
     return group;
 }
 
+// ---------------------------------------------------------------- what warps leave for others
+
+// Four numbers of each lane of a warp: number `i` of what is left from `begin` on, in shared memory.
+__device__ __forceinline__ void leave_four(ptx::Shared begin, int i, int lane, float4 four) {
+    ptx::store_shared(begin + (i * 32 + lane) * 16, four);
+}
+__device__ __forceinline__ float4 take_four(ptx::Shared begin, int i, int lane) {
+    return ptx::load_shared<float4>(begin + (i * 32 + lane) * 16);
+}
+// The same in memory, for another kernel.
+__device__ __forceinline__ void leave_four(float *begin, int i, int lane, float4 four) {
+    ptx::store_global(reinterpret_cast<float4 *>(begin) + (i * 32 + lane), four);
+}
+__device__ __forceinline__ float4 take_four(const float *begin, int i, int lane) {
+    return ptx::load_constant(reinterpret_cast<const float4 *>(begin) + (i * 32 + lane));
+}
+
+// What the part with this number in the table leaves in this block's head.
+template <int D, class P> __device__ __forceinline__ float *partials_of(const P &p, int part) {
+    const size_t number = static_cast<size_t>(part) * p.heads + blockIdx.y;
+    return p.partials + number * (ATTENTION_PART_NUMBERS * D);
+}
+
 // Two stages of pairs of tiles of ROWS rows, which a block goes over in turn.
 template <int D, int ROWS> struct Pairs {
     ptx::Shared begin;

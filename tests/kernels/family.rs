@@ -114,7 +114,7 @@ impl WrongLaunch {
             what: "a block too few",
             change: |launch| launch.grid[0] -= 1,
             kernels,
-            found_by: &[WRONG_RESULTS],
+            found_by: &[WRONG_RESULTS, "a grid of 0"],
         }
     }
 
@@ -178,6 +178,11 @@ pub fn result<T: Pod>(launch: &Launch, name: &str) -> Vec<T> {
     let buffer = launch.buffers.iter().find(|buffer| buffer.name == name);
     let bytes = &buffer.unwrap_or_else(|| panic!("the launch has no buffer `{name}`")).bytes;
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// The bytes of the buffer of this name; `None` where there is none.
+pub fn bytes(launch: &Launch, name: &str) -> Option<Vec<u8>> {
+    launch.buffers.iter().find(|buffer| buffer.name == name).map(|buffer| buffer.bytes.clone())
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::sizes::{self, Extent};
 use crate::config::{Encoder, Input, ModelConfig};
 use crate::device::{Arena, Buffer, DeviceError, Limits};
 use crate::model::setrank::Keep;
-use crate::ops::attention::PairBuffers;
+use crate::ops::attention::AttentionScratch;
 
 /// What forward computes; of a pass that backward follows, all that backward needs.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct Activations {
     pub(super) hidden: Vec<Buffer<bf16>>,
     /// Inner rows of the network that is being computed `[rows, G]`.
     pub(super) inner: Buffer<bf16>,
-    /// Pairs of the attention that is being computed, where it is not fused.
-    pub(super) pairs: Option<PairBuffers>,
+    /// Of the attention that is being computed.
+    pub(super) attention: AttentionScratch,
     /// What is kept.
     pub(super) keep: Keep,
     pub(super) embedding: EmbeddingActivations,
@@ -110,10 +110,9 @@ impl Activations {
         let blocks =
             (0..blocks).map(|_| BlockActivations::new(arena, config, extent)).collect::<Result<_, _>>()?;
         let inner = arena.take(sizes::inner(config, extent))?;
-        let pairs = sizes::pair_values(config, extent, limits)
-            .map(|values| PairBuffers::new(arena, values, keep == Keep::ForBackward))
-            .transpose()?;
-        Ok(Activations { scores, hidden, inner, pairs, keep, embedding, blocks })
+        let of_attention = sizes::attention(config, extent, limits);
+        let attention = AttentionScratch::new(arena, of_attention, keep == Keep::ForBackward)?;
+        Ok(Activations { scores, hidden, inner, attention, keep, embedding, blocks })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::device::{Buffer, DeviceError, Gpu};
 use crate::model::layout::{LinearSlots, MabSlots};
 use crate::model::setrank::Keep;
 use crate::ops::attention::{
-    DeviceAttention, Heads, PairBuffers, Qkv, QkvGradients, attention_backward, attention_forward,
+    AttentionScratch, DeviceAttention, Heads, Qkv, QkvGradients, attention_backward, attention_forward,
 };
 use crate::ops::dropout::Dropout;
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
@@ -37,8 +37,8 @@ pub(super) struct Pass<'a> {
     pub eps: f64,
     /// Inner rows of a network `[rows, G]`: any rows, whichever network is computed.
     pub inner: &'a Buffer<bf16>,
-    /// Pairs of an attention that is not fused: any values, whichever attention is computed.
-    pub pairs: Option<&'a PairBuffers>,
+    /// Of attention: any values, whichever is computed.
+    pub attention: &'a AttentionScratch,
     /// What is kept.
     pub keep: Keep,
 }
@@ -149,7 +149,7 @@ pub(super) fn forward(
     let MabActivations { queries, keys_values, heads, log_sum_exp, statistics, ffn } = saved;
     let qkv = qkv_of(queries, keys_values.as_ref());
     let dropout = call.dropout.as_ref();
-    attention_forward(pass.gpu, call.attention, pass.pairs, qkv, heads, log_sum_exp, dropout)?;
+    attention_forward(pass.gpu, call.attention, pass.attention, qkv, heads, log_sum_exp, dropout)?;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let shape = pass.norm_shape(heads);
     match (&slots.ffn, ffn) {
@@ -284,7 +284,7 @@ impl Pass<'_> {
         attention_backward(
             self.gpu,
             call.attention,
-            self.pairs,
+            self.attention,
             gradients,
             d_heads,
             qkv_of(queries, keys_values.as_ref()),

@@ -15,7 +15,7 @@ use crate::config::{ModelConfig, OrdinalAt};
 use crate::device::{Buffer, DeviceError, Gpu};
 use crate::model::layout::BlockSlots;
 use crate::model::setrank::{Keep, TrainingStep};
-use crate::ops::attention::{Heads, PairBuffers};
+use crate::ops::attention::{AttentionScratch, Heads};
 use crate::ops::dropout::Dropout;
 use crate::ops::embed::{embed_backward, embed_forward};
 use crate::ops::score::{score_backward, score_forward};
@@ -53,8 +53,8 @@ impl GpuSetRank {
         batch: &DeviceBatch,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { scores, hidden, inner, pairs, keep, embedding, blocks: kept } = activations;
-        let pass = self.pass(gpu, params, inner, pairs.as_ref(), *keep);
+        let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept } = activations;
+        let pass = self.pass(gpu, params, inner, attention, *keep);
         let (rows, saved) = (hidden.len(), kept.len());
         self.embedding(pass, batch).forward(&mut hidden[0], embedding)?;
         if self.ordinal_at(OrdinalAt::Input) {
@@ -91,10 +91,10 @@ impl GpuSetRank {
         d_scores: &Buffer<f32>,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { hidden, inner, pairs, keep, embedding, blocks: kept, .. } = activations;
+        let Activations { hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
         let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
         let with = &mut Backward { gradients, sums, d_hidden, d_queries, delta };
-        let pass = self.pass(gpu, params, inner, pairs.as_ref(), *keep);
+        let pass = self.pass(gpu, params, inner, attention, *keep);
         let layout = &self.layouts.device;
         let score = self.score(params)?;
         let [mut d_weight, mut d_bias] = with.gradients_at(layout.score.ranges())?;
@@ -118,13 +118,13 @@ impl GpuSetRank {
         gpu: &'a Gpu,
         params: &'a Parameters,
         inner: &'a Buffer<bf16>,
-        pairs: Option<&'a PairBuffers>,
+        attention: &'a AttentionScratch,
         keep: Keep,
     ) -> Pass<'a> {
         let config = &self.config;
         let heads = Heads { count: config.num_heads, width: config.head_size() };
         let (ffn_size, eps) = (config.ffn_size, config.layer_norm_eps);
-        Pass { gpu, params, heads, ffn_size, qkv_relu: config.qkv_relu, eps, inner, pairs, keep }
+        Pass { gpu, params, heads, ffn_size, qkv_relu: config.qkv_relu, eps, inner, attention, keep }
     }
 
     fn embedding<'a>(&'a self, pass: Pass<'a>, batch: &'a DeviceBatch) -> Embedding<'a> {

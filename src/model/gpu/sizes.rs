@@ -6,9 +6,11 @@
 //! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of
 //! one network; of an IMSAB model the documents and the M inducing rows of each set are both. Backward adds, for all blocks
 //! together: two gradients of a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one
-//! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair
-//! of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n pairs over the
-//! sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Every buffer begins at a multiple of 256 bytes.
+//! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H
+//! heads and each pair of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n
+//! pairs over the sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Where an
+//! IMSAB model has up to 32 inducing points and a set has more than 1024 documents, what its parts leave is C/2 bytes a
+//! document. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
 
@@ -19,7 +21,7 @@ use crate::data::batch::{PAIR_UNIT, padded};
 use crate::device::choice::Fusion;
 use crate::device::{Arena, Limits};
 use crate::model::setrank::Keep;
-use crate::ops::attention::PairBuffers;
+use crate::ops::attention::{Heads, Parts, Roles, ScratchLen};
 use crate::ops::layer_norm::NormShape;
 use crate::ops::linear::LinearShape;
 use crate::ops::rbf::RbfShape;
@@ -142,14 +144,25 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Li
             }
         }
     }
-    let pairs = pair_values(config, extent, limits);
-    lens.bytes() + pairs.map_or(0, |values| PairBuffers::bytes(values, keep == Keep::ForBackward))
+    lens.bytes() + attention(config, extent, limits).bytes(keep == Keep::ForBackward)
 }
 
-/// Values of each of the buffers of attention's pairs, at most; `None` where it is fused.
-pub(super) fn pair_values(config: &ModelConfig, extent: Extent, limits: &Limits) -> Option<usize> {
-    (limits.fuse == Fusion::None && config.num_blocks > 0)
-        .then(|| config.num_heads.saturating_mul(extent.head_pairs(config)))
+/// The scratch of attention, at most.
+pub(super) fn attention(config: &ModelConfig, extent: Extent, limits: &Limits) -> ScratchLen {
+    if config.num_blocks == 0 {
+        return ScratchLen::default();
+    }
+    if limits.fuse == Fusion::None {
+        let pairs = config.num_heads.saturating_mul(extent.head_pairs(config));
+        return ScratchLen { pairs, ..ScratchLen::default() };
+    }
+    let roles = match config.encoder {
+        Encoder::Msab => Roles::Documents,
+        Encoder::Imsab => Roles::Induce { points: config.num_inducing },
+    };
+    let heads = Heads { count: config.num_heads, width: config.head_size() };
+    let partials = Parts::numbers_bound(roles, extent.documents, extent.longest, heads, limits.fuse);
+    ScratchLen { partials, ..ScratchLen::default() }
 }
 
 /// Bytes of [`Scratch`](super::Scratch).
@@ -232,7 +245,7 @@ pub(super) fn rbf(config: &ModelConfig, rows: usize) -> RbfShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::attention::{AttentionPlan, Heads, Roles};
+    use crate::ops::attention::AttentionPlan;
 
     #[test]
     fn pairs_are_at_most_what_is_counted() {

@@ -4,7 +4,7 @@
 use half::bf16;
 
 use super::naive::{self, DeviceTables, Launches};
-use super::{AttentionPlan, Heads, NaivePlan, PairBuffers, QkvGradients, Roles};
+use super::{AttentionPlan, AttentionScratch, Heads, NaivePlan, QkvGradients, Roles};
 use crate::device::abi::{AttentionBackward, AttentionBlock, AttentionForward, AttentionTile};
 use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, Parameter};
 use crate::ops::dropout::Dropout;
@@ -45,6 +45,7 @@ pub struct DeviceAttention {
     backward_sets: Buffer<AttentionTile>,
     d_query_tiles: Buffer<AttentionTile>,
     d_key_tiles: Buffer<AttentionTile>,
+    parts: Buffer<AttentionBlock>,
 }
 
 impl DeviceAttention {
@@ -68,6 +69,7 @@ impl DeviceAttention {
             backward_sets: package.put(&plan.backward_sets)?,
             d_query_tiles: package.put(&plan.d_query_tiles)?,
             d_key_tiles: package.put(&plan.d_key_tiles)?,
+            parts: package.put(&plan.parts.sets)?,
             plan,
         })
     }
@@ -138,8 +140,8 @@ impl Qkv<'_> {
 
 /// Queues heads `[Nq, H·D]` = softmax(q·kᵀ/√D)·v of each set, and log-sum-exp `[H, Nq]`.
 ///
-/// Dropout drops weights behind the softmax and scales the others; the log-sum-exps are of all of them. `pairs` is scratch
-/// of attention that is not fused.
+/// Dropout drops weights behind the softmax and scales the others; the log-sum-exps are of all of them. `scratch` is of
+/// [`AttentionPlan::scratch_len`] or more.
 ///
 /// # Errors
 ///
@@ -147,7 +149,7 @@ impl Qkv<'_> {
 pub fn attention_forward(
     gpu: &Gpu,
     attention: &DeviceAttention,
-    pairs: Option<&PairBuffers>,
+    scratch: &AttentionScratch,
     qkv: Qkv<'_>,
     heads: &mut Buffer<bf16>,
     log_sum_exp: &mut Buffer<f32>,
@@ -161,10 +163,12 @@ pub fn attention_forward(
     let warpgroups = &plan.forward_warpgroups;
     operands.reads("tiles of warpgroups", &attention.warpgroup_tiles, warpgroups.tiles.len())?;
     operands.reads("blocks of warpgroups", &attention.warpgroup_blocks, warpgroups.blocks.len())?;
+    operands.reads("parts of sets", &attention.parts, plan.parts.sets.len())?;
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.writes("heads [Nq, H·D]", heads, values)?;
     operands.writes("log-sum-exp [H, Nq]", log_sum_exp, plan.output_rows * plan.heads.count)?;
-    if let Some(launches) = Launches::new(gpu, attention, pairs, false, &mut operands, dropout)? {
+    let scratch = scratch.note(&mut operands, plan.scratch_len(), false)?;
+    if let Some(launches) = Launches::new(gpu, attention, scratch, &mut operands, dropout)? {
         let (heads, log_sum_exp) = (heads.pointer_mut(), log_sum_exp.pointer_mut());
         return launches.forward(&naive::Forward { q, kv, heads, log_sum_exp });
     }
@@ -173,6 +177,7 @@ pub fn attention_forward(
         kv,
         output: heads.pointer_mut(),
         log_sum_exp: log_sum_exp.pointer_mut(),
+        partials: scratch.partials,
         ..plan.forward_numbers(dropout)
     };
     if let Some(launch) = plan.forward_by_warpgroups(dropout.is_some()) {
@@ -184,6 +189,12 @@ pub fn attention_forward(
     }
     if let Some(launch) = plan.forward(dropout.is_some()) {
         let (tiles, blocks) = (attention.groups.pointer(), attention.blocks.pointer());
+        let parameter = AttentionForward { tiles, blocks, ..parameter };
+        // SAFETY: as above.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    if let Some(launch) = plan.combine_forward() {
+        let (tiles, blocks) = (attention.groups.pointer(), attention.parts.pointer());
         let parameter = AttentionForward { tiles, blocks, ..parameter };
         // SAFETY: as above.
         unsafe { gpu.launch(&launch, &parameter) }?;
@@ -216,8 +227,8 @@ impl QkvGradients<'_, Buffer<bf16>> {
 }
 
 /// Queues the gradients of q, k and v, where `d_heads` `[Nq, H·D]` is that of `heads`, and forward left `heads` and
-/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch, and `pairs` where attention is not fused. With `relu`,
-/// q, k and v are stored behind a ReLU, and the gradients are those in front of it. Dropout is that of forward.
+/// log-sum-exp `[H, Nq]`; all are set. `delta` `[H, Nq]` is scratch, and so is `scratch`, as in forward. With `relu`, q, k and v
+/// are stored behind a ReLU, and the gradients are those in front of it. Dropout is that of forward.
 ///
 /// # Errors
 ///
@@ -226,7 +237,7 @@ impl QkvGradients<'_, Buffer<bf16>> {
 pub fn attention_backward(
     gpu: &Gpu,
     attention: &DeviceAttention,
-    pairs: Option<&PairBuffers>,
+    scratch: &AttentionScratch,
     gradients: QkvGradients<'_, Buffer<bf16>>,
     d_heads: &Buffer<bf16>,
     qkv: Qkv<'_>,
@@ -246,13 +257,15 @@ pub fn attention_backward(
     operands.reads("sets", &attention.backward_sets, plan.backward_sets.len())?;
     operands.reads("tiles of queries", &attention.d_query_tiles, plan.d_query_tiles.len())?;
     operands.reads("tiles of keys", &attention.d_key_tiles, plan.d_key_tiles.len())?;
+    operands.reads("parts of sets", &attention.parts, plan.parts.sets.len())?;
     operands.reads("d heads [Nq, H·D]", d_heads, values)?;
     let [q, kv] = qkv.note(&mut operands, attention)?;
     operands.reads("heads [Nq, H·D]", heads, values)?;
     operands.reads("log-sum-exp [H, Nq]", log_sum_exp, sums)?;
     operands.scratch("delta [H, Nq]", delta, sums)?;
     let [d_q, d_kv] = gradients.note(&mut operands, attention)?;
-    if let Some(launches) = Launches::new(gpu, attention, pairs, true, &mut operands, dropout)? {
+    let scratch = scratch.note(&mut operands, plan.scratch_len(), true)?;
+    if let Some(launches) = Launches::new(gpu, attention, scratch, &mut operands, dropout)? {
         let (heads, d_heads, log_sum_exp) = (heads.pointer(), d_heads.pointer(), log_sum_exp.pointer());
         return launches.backward(&naive::Backward { q, kv, heads, d_heads, log_sum_exp, d_q, d_kv, relu });
     }
@@ -265,6 +278,7 @@ pub fn attention_backward(
         delta: delta.pointer_mut(),
         d_q,
         d_kv,
+        partials: scratch.partials,
         ..plan.backward_numbers(relu, dropout)
     };
     if let Some(launch) = plan.backward_by_warpgroups(dropout.is_some()) {
@@ -275,6 +289,12 @@ pub fn attention_backward(
     }
     if let Some(launch) = plan.backward(dropout.is_some()) {
         let (tiles, blocks) = (attention.backward_sets.pointer(), attention.backward_blocks.pointer());
+        let parameter = AttentionBackward { tiles, blocks, ..parameter };
+        // SAFETY: as above.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    if let Some(launch) = plan.combine_backward() {
+        let (tiles, blocks) = (attention.backward_sets.pointer(), attention.parts.pointer());
         let parameter = AttentionBackward { tiles, blocks, ..parameter };
         // SAFETY: as above.
         unsafe { gpu.launch(&launch, &parameter) }?;

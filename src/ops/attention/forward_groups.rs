@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::parts::sums_bytes;
 use super::{Heads, Roles};
 use crate::device::Limits;
 use crate::device::abi::{
@@ -23,7 +24,8 @@ const RING_ROWS: u32 = 3 * STEP;
 /// The groups of forward.
 #[derive(Clone, Debug)]
 pub struct ForwardGroups {
-    /// Each group's work: a set, or a range of its queries. Those with many keys come first.
+    /// Each group's work: parts of sets first, which are to be combined; then a set, or a range of its queries, those with many
+    /// keys first.
     pub tiles: Vec<AttentionTile>,
     /// Which of them a block takes; all blocks have as much shared memory.
     pub blocks: Vec<AttentionBlock>,
@@ -35,14 +37,20 @@ pub struct ForwardGroups {
 type Group = (AttentionTile, u32);
 
 impl ForwardGroups {
-    /// Of whole sets.
+    /// Of parts of sets and whole sets.
     ///
     /// A group is of as few warps as have room for its keys and values, so that few warps wait for others; keys that all
     /// warps of a block have no room for are streamed: in less than [`Fusion::Attention`], those that a ring is too short for.
     /// Where that makes too few blocks for the card, groups are of more warps, and in the end a set's queries are several
     /// groups'. A query's results do not depend on any of it; but where warps share out the keys, they depend on the warps,
     /// whose number is then a matter of the set alone.
-    pub(super) fn new(roles: Roles, mut sets: Vec<AttentionTile>, heads: Heads, limits: &Limits) -> Self {
+    pub(super) fn new(
+        roles: Roles,
+        parts: &[AttentionTile],
+        mut sets: Vec<AttentionTile>,
+        heads: Heads,
+        limits: &Limits,
+    ) -> Self {
         sets.retain(|set| set.query_rows > 0);
         sets.sort_by_key(|set| Reverse((set.key_rows, set.query_rows)));
         let split =
@@ -62,7 +70,7 @@ impl ForwardGroups {
             let fits = |warps: &u32| rows(&(set, *warps)) <= room;
             (set, [1, 2].into_iter().find(fits).unwrap_or(WARPS))
         };
-        let mut groups: Vec<Group> = sets.into_iter().map(fitting).collect();
+        let mut groups: Vec<Group> = parts.iter().copied().chain(sets).map(fitting).collect();
         let fills = |groups: &[Group]| {
             blocks(groups, 0).len() * heads.count >= (blocks_at_once * limits.multiprocessors) as usize
         };
@@ -77,8 +85,8 @@ impl ForwardGroups {
             }
         }
         if !split && !fills(&groups) {
-            let parts = |(set, warps)| ranges(set, STEP, warp_tiles * WARPS).map(move |range| (range, warps));
-            groups = groups.into_iter().flat_map(parts).collect();
+            let of = |(set, warps)| ranges(set, STEP, warp_tiles * WARPS).map(move |range| (range, warps));
+            groups = groups.into_iter().flat_map(of).collect();
         }
         let warp_rows = groups.iter().map(rows).max().unwrap_or(0).min(room);
         ForwardGroups {
@@ -111,9 +119,7 @@ fn rows_of_a_warp(set: &AttentionTile, warps: u32, split: bool, heads: Heads) ->
     if !split {
         return (steps * STEP).div_ceil(warps);
     }
-    // For each tile of queries D / 8 + 1 times 16 bytes of each lane.
-    let left = ATTENTION_FORWARD_SPLIT_ROWS / STEP * (heads.width as u32 / 8 + 1) * 16 * 32;
-    let left = if warps > 1 { left.div_ceil(row_bytes(heads)) } else { 0 };
+    let left = if warps > 1 { sums_bytes(heads).div_ceil(row_bytes(heads)) } else { 0 };
     left.max(steps.div_ceil(warps) * STEP)
 }
 
@@ -162,7 +168,7 @@ mod tests {
     const ROLES: Roles = Roles::Documents;
 
     fn groups(roles: Roles, offsets: &[usize], width: usize, limits: &Limits) -> ForwardGroups {
-        ForwardGroups::new(roles, whole_sets(roles, offsets), Heads { count: 8, width }, limits)
+        ForwardGroups::new(roles, &[], whole_sets(roles, offsets), Heads { count: 8, width }, limits)
     }
 
     /// Warps of a set of so many documents where there are enough of them for the card, and rows that a warp has room for.

@@ -58,16 +58,17 @@ impl Residence {
 pub(super) struct Groups {
     /// What each block of a head does: long sets first, which take longest.
     pub blocks: Vec<AttentionBlock>,
-    /// The sets of the blocks, whole, each block's one behind the other.
+    /// The sets of the blocks, each block's one behind the other: parts of sets first, which are to be combined, then whole ones.
     pub sets: Vec<AttentionTile>,
     /// Sets for which the chip is too small.
     pub streamed: Vec<AttentionTile>,
 }
 
 impl Groups {
-    /// Of whole sets, in blocks of so many warps; `group` is `None` where a set is streamed. Of sets without keys there is
-    /// nothing to do.
+    /// Of parts of sets and whole sets, in blocks of so many warps; `group` is `None` where a set is streamed, as no part is. Of
+    /// sets without keys there is nothing to do.
     pub fn new(
+        parts: &[AttentionTile],
         mut sets: Vec<AttentionTile>,
         block_warps: u32,
         group: impl Fn(&AttentionTile) -> Option<Group>,
@@ -75,7 +76,7 @@ impl Groups {
         sets.retain(|set| set.key_rows > 0);
         sets.sort_by_key(|set| Reverse(i64::from(set.query_rows) * i64::from(set.key_rows)));
         let mut all = Groups::default();
-        for set in sets {
+        for set in parts.iter().copied().chain(sets) {
             let Some(Group { warps, bytes }) = group(&set) else {
                 all.streamed.push(set);
                 continue;
@@ -130,7 +131,7 @@ mod tests {
 
     fn groups(sizes: &[(i32, i32)], limits: &Limits) -> Groups {
         let sets = sizes.iter().zip(0..).map(|(&(queries, keys), number)| set(number, queries, keys));
-        Groups::new(sets.collect(), 8, |set| RESIDENCE.group(set, 8, limits.shared_per_block))
+        Groups::new(&[], sets.collect(), 8, |set| RESIDENCE.group(set, 8, limits.shared_per_block))
     }
 
     /// Warps of a set of so many queries and keys; 0 where it is streamed.

@@ -22,7 +22,11 @@ mod groups;
 #[cfg(feature = "cuda")]
 pub(crate) mod naive;
 #[cfg(feature = "cuda")]
+mod parts;
+#[cfg(feature = "cuda")]
 mod plan;
+#[cfg(feature = "cuda")]
+mod scratch;
 #[cfg(feature = "cuda")]
 mod tiles;
 
@@ -39,10 +43,14 @@ pub use forward_groups::ForwardGroups;
 #[cfg(feature = "cuda")]
 pub use forward_warpgroups::ForwardWarpgroups;
 #[cfg(feature = "cuda")]
-pub use naive::{NaivePlan, PairBuffers, RowKernel};
+pub use naive::{NaivePlan, RowKernel};
+#[cfg(feature = "cuda")]
+pub use parts::Parts;
 #[cfg(feature = "cuda")]
 pub use plan::AttentionPlan;
 use rayon::prelude::*;
+#[cfg(feature = "cuda")]
+pub use scratch::{AttentionScratch, ScratchLen};
 
 use super::Scalar;
 use super::dropout::Dropout;

@@ -1,8 +1,7 @@
 //! Attention whose scores and weights go through memory, a kernel for every product: its plan, and its launches.
 
-use half::bf16;
-
 use super::plan::dropout_numbers;
+use super::scratch::Pointers;
 use super::tiles::{key_tiles, query_tiles};
 use super::{DeviceAttention, Heads};
 use crate::data::batch::{PAIR_UNIT, padded};
@@ -213,36 +212,6 @@ impl NaivePlan {
     }
 }
 
-/// What attention that is not fused keeps of all pairs of a query and a key, padded, from one kernel to the next; nobody
-/// needs it afterwards.
-#[derive(Debug)]
-pub struct PairBuffers {
-    /// `[H, pairs]`
-    scores: Buffer<f32>,
-    /// `[H, pairs]`, where backward follows.
-    d_weights: Option<Buffer<f32>>,
-    /// `[H, pairs]`: weights, or the scores' gradients.
-    weights: Buffer<bf16>,
-}
-
-impl PairBuffers {
-    /// Buffers of so many values, H times the pairs of a head; of forward alone, or of backward as well.
-    pub fn new(arena: &mut Arena, values: usize, backward: bool) -> Result<Self, DeviceError> {
-        Ok(PairBuffers {
-            scores: arena.take(values)?,
-            d_weights: backward.then(|| arena.take(values)).transpose()?,
-            weights: arena.take(values)?,
-        })
-    }
-
-    /// Bytes that [`new`](Self::new) takes: 6 a value, with backward 10.
-    pub fn bytes(values: usize, backward: bool) -> usize {
-        let of = |size: usize| values.saturating_mul(size);
-        let d_weights = if backward { of(size_of::<f32>()) } else { 0 };
-        Arena::bytes_for([of(size_of::<f32>()), d_weights, of(size_of::<bf16>())])
-    }
-}
-
 /// The tables of a plan on a GPU.
 #[derive(Debug)]
 pub(super) struct DeviceTables {
@@ -287,49 +256,34 @@ pub(super) struct Backward {
     pub relu: bool,
 }
 
-/// The launches of a batch's attention, all of whose buffers have been checked but for those that it adds.
+/// The launches of a batch's attention, all of whose buffers have been checked but for the tables.
 pub(super) struct Launches<'a> {
     gpu: &'a Gpu,
     plan: &'a NaivePlan,
     dropout: Option<&'a Dropout>,
     tables: &'a DeviceTables,
-    scores: *mut f32,
-    d_weights: *mut f32,
-    weights: *mut u16,
+    scratch: Pointers,
 }
 
 impl<'a> Launches<'a> {
-    /// Notes the tables and the buffers of pairs among the operands; `None` where the plan is a fused one.
+    /// Notes the tables among the operands; `None` where the plan is a fused one.
     pub fn new(
         gpu: &'a Gpu,
         attention: &'a DeviceAttention,
-        pairs: Option<&PairBuffers>,
-        backward: bool,
+        scratch: Pointers,
         operands: &mut Operands<'_>,
         dropout: Option<&'a Dropout>,
     ) -> Result<Option<Self>, DeviceError> {
         let Some((plan, tables)) = attention.naive() else { return Ok(None) };
-        let missing = || DeviceError::Shapes("attention that is not fused needs buffers of its pairs".into());
-        let pairs = pairs.ok_or_else(missing)?;
         operands.reads("pairs", &tables.pairs, plan.pairs.len())?;
         operands.reads("tiles of queries", &tables.query_tiles, plan.query_tiles.len())?;
         operands.reads("tiles of keys", &tables.key_tiles, plan.key_tiles.len())?;
-        operands.scratch("scores [H, pairs]", &pairs.scores, plan.values())?;
-        operands.scratch("weights [H, pairs]", &pairs.weights, plan.values())?;
-        let mut d_weights = std::ptr::null_mut();
-        if backward {
-            let buffer = pairs.d_weights.as_ref().ok_or_else(missing)?;
-            operands.scratch("d weights [H, pairs]", buffer, plan.values())?;
-            d_weights = buffer.pointer::<f32>().cast_mut();
-        }
-        let scores = pairs.scores.pointer::<f32>().cast_mut();
-        let weights = pairs.weights.pointer::<u16>().cast_mut();
-        Ok(Some(Launches { gpu, plan, dropout, tables, scores, d_weights, weights }))
+        Ok(Some(Launches { gpu, plan, dropout, tables, scratch }))
     }
 
     pub fn forward(&self, of: &Forward) -> Result<(), DeviceError> {
         let Forward { q, kv, heads, log_sum_exp } = *of;
-        self.scores(true, q, kv, self.scores)?;
+        self.scores(true, q, kv, self.scratch.scores)?;
         self.weigh(RowKernel::Softmax, AttentionNaiveWeights { log_sum_exp, ..self.row_numbers() })?;
         let rows = self.values_of(kv);
         let product = AttentionNaiveProduct { rows, output: heads, ..self.plan.product_numbers(false) };
@@ -343,14 +297,18 @@ impl<'a> Launches<'a> {
         let (k, v, d_k) = (kv, self.values_of(kv), d_kv);
         let d_v = self.values_of(d_kv).cast_mut();
         let rows = AttentionNaiveWeights { log_sum_exp: log_sum_exp.cast_mut(), ..self.row_numbers() };
-        self.scores(true, q, k, self.scores)?;
+        self.scores(true, q, k, self.scratch.scores)?;
         self.weigh(RowKernel::Weights, rows)?;
         let of_outputs = plan.product_numbers(false);
         let product = AttentionNaiveProduct { rows: d_heads, output: d_v, relu: behind(v), ..of_outputs };
         self.product(true, product)?;
-        self.scores(false, d_heads, v, self.d_weights)?;
-        let rows =
-            AttentionNaiveWeights { d_weights: self.d_weights, output: heads, d_output: d_heads, ..rows };
+        self.scores(false, d_heads, v, self.scratch.d_weights)?;
+        let rows = AttentionNaiveWeights {
+            d_weights: self.scratch.d_weights,
+            output: heads,
+            d_output: d_heads,
+            ..rows
+        };
         self.weigh(RowKernel::DScores, rows)?;
         let by_heads = plan.product_numbers(true);
         let product = AttentionNaiveProduct { rows: k, output: d_q, relu: behind(q), ..by_heads };
@@ -367,7 +325,7 @@ impl<'a> Launches<'a> {
 
     fn row_numbers(&self) -> AttentionNaiveWeights {
         let (tiles, pairs) = (self.tables.query_tiles.pointer(), self.tables.pairs.pointer());
-        let (scores, weights) = (self.scores.cast_const(), self.weights);
+        let (scores, weights) = (self.scratch.scores.cast_const(), self.scratch.weights);
         AttentionNaiveWeights { scores, weights, tiles, pairs, ..self.plan.weights_numbers(self.dropout) }
     }
 
@@ -392,7 +350,7 @@ impl<'a> Launches<'a> {
 
     fn product(&self, transposed: bool, parameter: AttentionNaiveProduct) -> Result<(), DeviceError> {
         let tiles = if transposed { &self.tables.key_tiles } else { &self.tables.query_tiles };
-        let (tiles, pairs, weights) = (tiles.pointer(), self.tables.pairs.pointer(), self.weights);
+        let (tiles, pairs, weights) = (tiles.pointer(), self.tables.pairs.pointer(), self.scratch.weights);
         let parameter = AttentionNaiveProduct { weights, tiles, pairs, ..parameter };
         self.launch(self.plan.product(transposed), &parameter)
     }

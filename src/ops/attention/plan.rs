@@ -5,6 +5,8 @@ use super::forward_groups::ForwardGroups;
 use super::forward_warpgroups::ForwardWarpgroups;
 use super::groups::{Group, Groups, Residence, TILE_ROWS, tiles};
 use super::naive::{DeviceTables, NaivePlan, ROWS};
+use super::parts::Parts;
+use super::scratch::ScratchLen;
 use super::tiles::{KEY_ROWS, QUERY_ROWS, key_tiles, query_tiles, whole_sets};
 use super::{Heads, Roles};
 use crate::device::abi::{
@@ -35,15 +37,17 @@ pub struct AttentionPlan {
     pub output_rows: usize,
     /// Of attention that is not fused; there is nothing else to do then.
     pub naive: Option<NaivePlan>,
+    /// Parts of long sets, where points meet their documents: what is to be combined.
+    pub parts: Parts,
     /// What each block of a head does in forward.
     pub forward_groups: ForwardGroups,
     /// What blocks of warpgroups do of it: nothing, unless their matrix instructions are asked for.
     pub forward_warpgroups: ForwardWarpgroups,
     /// What blocks of warpgroups do in backward: nothing, unless their matrix instructions are asked for.
     pub backward_warpgroups: BackwardWarpgroups,
-    /// Backward, of few points, or of the sets that stay on the chip: what each block of a head does, long sets first.
+    /// Backward, of few points, or of the sets that stay on the chip: what each block of a head does, parts and long sets first.
     pub backward_blocks: Vec<AttentionBlock>,
-    /// The sets of these blocks.
+    /// The parts of sets, and the sets, of these blocks.
     pub backward_sets: Vec<AttentionTile>,
     /// Backward, of the other sets: what each block does for d_queries, as in forward.
     pub d_query_tiles: Vec<AttentionTile>,
@@ -77,26 +81,32 @@ impl AttentionPlan {
             }
             sets => (sets, None),
         };
+        let (parts, whole) = Parts::new(roles, sets.clone(), heads, limits.fuse);
+        // Documents that ask are several blocks' in forward in any case.
+        let (parts_of_forward, of_forward) = match roles {
+            Roles::Induce { .. } => (&parts.tiles[..], whole.clone()),
+            _ => (&[][..], sets),
+        };
         let [of_backward_warpgroups, of_backward] = if limits.wgmma {
-            BackwardWarpgroups::part(roles, heads.width, sets.clone(), limits)
+            BackwardWarpgroups::part(roles, heads.width, whole, limits)
         } else {
-            [Vec::new(), sets.clone()]
+            [Vec::new(), whole]
         };
         let few_points = has_few_points(roles, limits.fuse);
         let backward = if limits.fuse < Fusion::Attention {
-            Groups::new(of_backward, ATTENTION_GROUPS_WARPS, |_| None)
+            Groups::new(&[], of_backward, ATTENTION_GROUPS_WARPS, |_| None)
         } else if few_points {
-            Groups::new(of_backward, ATTENTION_POINTS_WARPS, |set| {
+            Groups::new(&parts.tiles, of_backward, ATTENTION_POINTS_WARPS, |set| {
                 Some(points_group(roles, heads.width, set))
             })
         } else {
             let bytes = limits.shared_per_block.saturating_sub(NOTES_BYTES);
-            Groups::new(of_backward, ATTENTION_GROUPS_WARPS, |set| {
+            Groups::new(&[], of_backward, ATTENTION_GROUPS_WARPS, |set| {
                 backward_residence(heads.width, set).group(set, ATTENTION_GROUPS_WARPS, bytes)
             })
         };
         let [of_warpgroups, of_groups] =
-            if limits.wgmma { ForwardWarpgroups::part(roles, sets) } else { [Vec::new(), sets] };
+            if limits.wgmma { ForwardWarpgroups::part(roles, of_forward) } else { [Vec::new(), of_forward] };
         let plan = AttentionPlan {
             roles,
             heads,
@@ -104,7 +114,8 @@ impl AttentionPlan {
             key_rows,
             output_rows,
             naive,
-            forward_groups: ForwardGroups::new(roles, of_groups, heads, limits),
+            forward_groups: ForwardGroups::new(roles, parts_of_forward, of_groups, heads, limits),
+            parts,
             forward_warpgroups: ForwardWarpgroups::new(of_warpgroups, heads, limits),
             backward_warpgroups: BackwardWarpgroups::new(of_backward_warpgroups, heads),
             backward_bytes: backward.shared_bytes(),
@@ -116,7 +127,8 @@ impl AttentionPlan {
         };
         let by_warpgroups = [plan.forward_by_warpgroups(true), plan.backward_by_warpgroups(true)];
         let by_warps = [plan.forward(true), plan.backward(true), plan.d_queries(true), plan.d_keys(true)];
-        let launches = by_warpgroups.into_iter().chain(by_warps);
+        let combining = [plan.combine_forward(), plan.combine_backward()];
+        let launches = by_warpgroups.into_iter().chain(by_warps).chain(combining);
         let naive = plan.naive.iter().flat_map(NaivePlan::launches);
         for launch in launches.flatten().chain(naive) {
             launch.check(limits)?;
@@ -140,11 +152,14 @@ impl AttentionPlan {
         }
         let [of_queries, of_keys] = [queries, keys].map(|tiles| tiles * size_of::<AttentionTile>());
         let blocks_of = |sets: usize| sets.saturating_mul(size_of::<AttentionBlock>());
-        // Forward, by warps and by warpgroups together, has no more groups than tiles of queries, and no more blocks than groups.
+        let parts = Parts::bound(roles, documents, documents, fuse);
+        // Forward, by warps and by warpgroups together, has no more groups than tiles of queries and parts, and no more blocks
+        // than groups.
         // Backward, a set is in a table of whole sets and has a block at most, or it has tiles: five tables. Each begins at an
         // aligned place.
         let backward = of_queries + of_keys + blocks_of(sets);
-        Arena::bytes_for([of_queries, blocks_of(queries), 1, 1, backward, 1, 1, 1, 1])
+        let of_parts = 2 * parts * size_of::<AttentionTile>() + 3 * blocks_of(parts);
+        Arena::bytes_for([of_queries, blocks_of(queries), 1, 1, backward + of_parts, 1, 1, 1, 1, 1])
     }
 
     /// The forward kernel's parameter but for its pointers, which are null.
@@ -156,12 +171,15 @@ impl AttentionPlan {
             blocks: std::ptr::null(),
             output: std::ptr::null_mut(),
             log_sum_exp: std::ptr::null_mut(),
+            partials: std::ptr::null_mut(),
+            parts: if matches!(self.roles, Roles::Induce { .. }) { self.parts.tiles.len() as i32 } else { 0 },
             query_rows: self.query_rows as i32,
             key_rows: self.key_rows as i32,
             output_rows: self.output_rows as i32,
             heads: self.heads.count as i32,
             scale_log2e: (std::f64::consts::LOG2_E * self.heads.scale()) as f32,
             dropout: dropout_numbers(dropout),
+            unused: 0,
         }
     }
 
@@ -178,6 +196,8 @@ impl AttentionPlan {
             delta: std::ptr::null_mut(),
             d_q: std::ptr::null_mut(),
             d_kv: std::ptr::null_mut(),
+            partials: std::ptr::null_mut(),
+            parts: self.parts.tiles.len() as i32,
             query_rows: self.query_rows as i32,
             key_rows: self.key_rows as i32,
             output_rows: self.output_rows as i32,
@@ -186,6 +206,7 @@ impl AttentionPlan {
             scale: self.heads.scale() as f32,
             scale_log2e: (std::f64::consts::LOG2_E * self.heads.scale()) as f32,
             dropout: dropout_numbers(dropout),
+            unused: 0,
         }
     }
 
@@ -203,6 +224,33 @@ impl AttentionPlan {
         };
         let bytes = self.forward_groups.shared_bytes();
         self.launch(kernel, self.forward_groups.blocks.len(), ATTENTION_FORWARD_THREADS, bytes)
+    }
+
+    /// The launch of the kernel that combines what parts of sets left in forward; `None` where there are none.
+    pub fn combine_forward(&self) -> Option<Plan> {
+        let kernel = match (self.roles, self.heads.width) {
+            (Roles::Induce { .. }, 32) => "attention_combine_forward_d32",
+            (Roles::Induce { .. }, _) => "attention_combine_forward_d64",
+            _ => return None,
+        };
+        self.parts.combine(kernel, self.heads)
+    }
+
+    /// The same in backward.
+    pub fn combine_backward(&self) -> Option<Plan> {
+        let kernel = match (self.roles, self.heads.width) {
+            (Roles::Induce { .. }, 32) => "attention_combine_induce_d32",
+            (Roles::Induce { .. }, _) => "attention_combine_induce_d64",
+            (_, 32) => "attention_combine_attend_d32",
+            _ => "attention_combine_attend_d64",
+        };
+        self.parts.combine(kernel, self.heads)
+    }
+
+    /// The scratch that it takes.
+    pub fn scratch_len(&self) -> ScratchLen {
+        let pairs = self.naive.as_ref().map_or(0, NaivePlan::values);
+        ScratchLen { pairs, partials: self.parts.numbers(self.heads) }
     }
 
     /// The launch of forward's kernel for the sets that warpgroups take; `None` where there are none.

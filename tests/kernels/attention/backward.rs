@@ -14,11 +14,15 @@ use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;
 
+use super::forward::combined;
 use super::{KERNELS, LONGEST, ROLES};
 use crate::family::{self, given, poisoned};
 
 /// What the kernel for all gradients is to do: of few points, or of sets that stay on the chip.
 pub struct Whole(pub BackwardProblem);
+
+/// What combines the parts of the sets is to do, behind the kernel that leaves them.
+pub struct Combine(pub BackwardProblem);
 
 /// What the kernel for the gradient of q is to do.
 pub struct Queries(pub BackwardProblem);
@@ -45,10 +49,42 @@ impl family::Problem for Whole {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let d_q = self.0.deviation_of_queries(&wide(launch, "d_q"));
-        let [d_k, d_v] = self.0.deviations_of_keys(&wide(launch, "d_kv"));
-        vec![("d q", d_q), ("d k", d_k), ("d v", d_v)]
+        all_deviations(&self.0, &combined(combining(&self.0, launch), launch))
     }
+}
+
+fn all_deviations(problem: &BackwardProblem, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+    let d_q = problem.deviation_of_queries(&wide(launch, "d_q"));
+    let [d_k, d_v] = problem.deviations_of_keys(&wide(launch, "d_kv"));
+    vec![("d q", d_q), ("d k", d_k), ("d v", d_v)]
+}
+
+impl family::Problem for Combine {
+    fn launch(&self, limits: &Limits) -> Launch {
+        let mut before = Whole(self.0.clone()).launch(limits);
+        emulate::run(&Kernels::repository(), &mut before, &Config::default()).unwrap();
+        combining(&self.0, &before).expect("a problem of long sets")
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        all_deviations(&self.0, launch)
+    }
+}
+
+/// The launch that combines what `before` left of parts, where there are any.
+fn combining(problem: &BackwardProblem, before: &Launch) -> Option<Launch> {
+    let forward = problem.forward();
+    let plan = forward.plan(&Limits::SM_90).unwrap();
+    let buffers = vec![
+        (offset_of!(AttentionBackward, partials), "partials", family::bytes(before, "partials")?),
+        (offset_of!(AttentionBackward, q), "q", given(forward.q())),
+        (offset_of!(AttentionBackward, kv), "kv", given(forward.kv())),
+        (offset_of!(AttentionBackward, tiles), "tiles", given(&plan.parts.tiles)),
+        (offset_of!(AttentionBackward, blocks), "blocks", given(&plan.parts.sets)),
+        (offset_of!(AttentionBackward, d_q), "d_q", family::bytes(before, "d_q")?),
+        (offset_of!(AttentionBackward, d_kv), "d_kv", family::bytes(before, "d_kv")?),
+    ];
+    Some(launch(problem, &plan, plan.combine_backward(), buffers))
 }
 
 impl family::Problem for Queries {
@@ -109,6 +145,10 @@ pub fn of_whole_sets(
         (offset_of!(AttentionBackward, d_kv), "d_kv", poisoned::<bf16>(problem.forward().kv().len())),
     ]);
     buffers.extend(blocks.map(|blocks| (offset_of!(AttentionBackward, blocks), "blocks", given(blocks))));
+    if !plan.parts.tiles.is_empty() {
+        let partials = poisoned::<f32>(plan.scratch_len().partials);
+        buffers.push((offset_of!(AttentionBackward, partials), "partials", partials));
+    }
     launch(problem, plan, of, buffers)
 }
 

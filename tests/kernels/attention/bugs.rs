@@ -2,7 +2,7 @@
 
 use crate::family::{Bug, WRONG_RESULTS, WrongLaunch};
 
-pub const IN_SOURCES: [Bug; 74] = [
+pub const IN_SOURCES: [Bug; 82] = [
     Bug {
         what: "a missing barrier",
         file: "attention_keys.cuh",
@@ -566,8 +566,8 @@ pub const IN_SOURCES: [Bug; 74] = [
     Bug {
         what: "sums of another warp that are not waited for",
         file: "attention_backward_points.cuh",
-        right: "            sync();\n            if (group.member < half) {",
-        wrong: "            if (group.member < half) {",
+        right: "            sync();\n            if (group.member < half) add_sums",
+        wrong: "            if (group.member < half) add_sums",
         kernels: "attention_backward_induce_d64_dropout",
         found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
     },
@@ -595,9 +595,73 @@ pub const IN_SOURCES: [Bug; 74] = [
         kernels: "attention_backward_induce_d64_dropout",
         found_by: &[WRONG_RESULTS],
     },
+    Bug {
+        what: "a set that is taken for a part",
+        file: "attention_forward.cuh",
+        right: "if (number < p.parts) {\n        pass",
+        wrong: "if (number <= p.parts) {\n        pass",
+        kernels: "attention_forward_split_d32",
+        found_by: &["of `partials` of", "the null pointer", "no address of device memory"],
+    },
+    Bug {
+        what: "a part that is left out",
+        file: "attention_forward.cuh",
+        right: "begin + group.share(parts); part < end",
+        wrong: "begin + group.share(parts); part + 1 < end",
+        kernels: "attention_combine_forward",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "parts at each other's scales",
+        file: "attention_softmax.cuh",
+        right: "sum[m][half] = fmaf(sum[m][half], own[half], sums[half] * other[half]);",
+        wrong: "sum[m][half] = fmaf(sum[m][half], other[half], sums[half] * own[half]);",
+        kernels: "attention_combine_forward",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "what is left in the head beside",
+        file: "attention_tile.cuh",
+        right: "static_cast<size_t>(part) * p.heads + blockIdx.y",
+        wrong: "static_cast<size_t>(part) * p.heads",
+        kernels: "attention_combine",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "results of parts that are not scaled as dropout has it",
+        file: "attention_forward.cuh",
+        right: "first.query_rows, p.dropout.keep, lane",
+        wrong: "first.query_rows, 1.0f, lane",
+        kernels: "attention_combine_forward_d64",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a set that is taken for a part, backward",
+        file: "attention_backward_points.cuh",
+        right: "if (number() < p.parts) {\n            leave_sums<D>(d_query",
+        wrong: "if (number() <= p.parts) {\n            leave_sums<D>(d_query",
+        kernels: "attention_backward_induce_d32",
+        found_by: &["of `partials` of", "the null pointer", "no address of device memory"],
+    },
+    Bug {
+        what: "sums of values in the place of those of keys",
+        file: "attention_backward_points.cuh",
+        right: "partials_of<D>(p, part) + which * (ATTENTION_POINTS_ROWS * D)",
+        wrong: "partials_of<D>(p, part)",
+        kernels: "attention_combine_attend",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "parts of a set that no warp takes",
+        file: "attention_backward_points.cuh",
+        right: "end = begin + group.share(parts, 1);\n        clear(sums)",
+        wrong: "end = begin + group.share(parts, 1) - 1;\n        clear(sums)",
+        kernels: "attention_combine_induce",
+        found_by: &[WRONG_RESULTS],
+    },
 ];
 
-pub const IN_LAUNCHES: [WrongLaunch; 13] = [
+pub const IN_LAUNCHES: [WrongLaunch; 17] = [
     WrongLaunch::too_little_shared_memory("attention_forward"),
     WrongLaunch::too_little_shared_memory("attention_d_"),
     // Warps with fewer tiles than there may be leave some of a group's memory alone.
@@ -612,6 +676,7 @@ pub const IN_LAUNCHES: [WrongLaunch; 13] = [
     a_head_too_few("attention_forward"),
     a_head_too_few("attention_d_"),
     a_head_too_few("attention_backward_d64"),
+    a_head_too_few("attention_combine"),
     a_warp_too_few(
         "attention_forward",
         &["is read before anything is written to it", "not a multiple of 32 up to the block's"],
@@ -624,12 +689,10 @@ pub const IN_LAUNCHES: [WrongLaunch; 13] = [
         kernels: "",
         found_by: &["its __launch_bounds__ allow"],
     },
-    WrongLaunch {
-        what: "a buffer that is too short",
-        change: |launch| launch.buffers[0].bytes.truncate(512),
-        kernels: "",
-        found_by: &["of `q` of 512 bytes"],
-    },
+    a_short_buffer("attention_forward", &["of `q` of 512 bytes"]),
+    a_short_buffer("attention_backward", &["of `q` of 512 bytes"]),
+    a_short_buffer("attention_d_", &["of `q` of 512 bytes"]),
+    a_short_buffer("attention_combine", &["of `partials` of 512 bytes"]),
 ];
 
 const fn a_head_too_few(kernels: &'static str) -> WrongLaunch {
@@ -638,6 +701,15 @@ const fn a_head_too_few(kernels: &'static str) -> WrongLaunch {
         change: |launch| launch.grid[1] -= 1,
         kernels,
         found_by: &[WRONG_RESULTS],
+    }
+}
+
+const fn a_short_buffer(kernels: &'static str, found_by: &'static [&'static str]) -> WrongLaunch {
+    WrongLaunch {
+        what: "a buffer that is too short",
+        change: |launch| launch.buffers[0].bytes.truncate(512),
+        kernels,
+        found_by,
     }
 }
 

@@ -10,7 +10,7 @@ use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{Heads, Roles};
 use setrank_emulator::launch::Launch;
 
-use super::{backward, card, streaming};
+use super::{backward, card, forward, streaming};
 use crate::family::{self, Counted};
 
 /// Sets, and who attends to whom.
@@ -63,6 +63,12 @@ const WIDE: [&str; 5] = ["64x1", "32x40", "360", "20 to 360", "360 to 20"];
 
 /// A set that does not stay on the chip, of a card with little shared memory.
 pub static STREAMED: Shape = Shape { heads: 1, ..these("360 streamed", Roles::Documents, &[360]) };
+
+/// Sets of several parts.
+pub static IN_PARTS: [Shape; 2] = [
+    Shape { heads: 1, ..these("20 to 4096", Roles::Induce { points: 20 }, &[4096]) },
+    Shape { heads: 1, ..these("4096 to 20", Roles::Attend { points: 20 }, &[4096]) },
+];
 
 /// A set of Istella's mean size, of one head.
 pub static ONE_HEAD: Shape = Shape { heads: 1, ..these("360, one head", Roles::Documents, &[360]) };
@@ -154,6 +160,16 @@ pub fn problems() -> Vec<Counted> {
     let backward = BackwardProblem::new(problem, false, 1);
     all.push(of(&STREAMED, 32, streaming(32), Box::new(backward::Queries(backward.clone())), 3));
     all.push(of(&STREAMED, 32, streaming(32), Box::new(backward::Keys(backward)), 4));
+    for shape in &IN_PARTS {
+        let problem = shape.problem(32);
+        if matches!(shape.roles, Roles::Induce { .. }) {
+            all.push(of(shape, 32, Limits::SM_90, Box::new(problem.clone()), 2));
+            all.push(of(shape, 32, Limits::SM_90, Box::new(forward::Combine(problem.clone())), 0));
+        }
+        let backward = BackwardProblem::new(problem, false, 1);
+        all.push(of(shape, 32, Limits::SM_90, Box::new(backward::Whole(backward.clone())), 5));
+        all.push(of(shape, 32, Limits::SM_90, Box::new(backward::Combine(backward)), 0));
+    }
     all
 }
 

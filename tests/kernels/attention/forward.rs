@@ -15,6 +15,7 @@ use setrank_emulator::launch::Launch;
 use setrank_emulator::sanitize::{Finding, Program, Sanitizer};
 
 use super::{KERNELS, LONGEST, ROLES};
+use crate::device::on_gpu;
 use crate::family::{self, Problem as _, given, poisoned};
 
 impl family::Problem for Problem {
@@ -26,9 +27,45 @@ impl family::Problem for Problem {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let [heads, log_sum_exp] = self.deviations(&answer(launch));
+        let [heads, log_sum_exp] = self.deviations(&answer(&combined(combining(self, launch), launch)));
         vec![("heads", heads), ("log-sum-exp", log_sum_exp)]
     }
+}
+
+/// What combines the parts of the sets is to do, behind the kernel that leaves them.
+pub struct Combine(pub Problem);
+
+impl family::Problem for Combine {
+    fn launch(&self, limits: &Limits) -> Launch {
+        let mut before = self.0.launch(limits);
+        emulate::run(&Kernels::repository(), &mut before, &Config::default()).unwrap();
+        combining(&self.0, &before).expect("a problem of long sets")
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let [heads, log_sum_exp] = self.0.deviations(&answer(launch));
+        vec![("heads", heads), ("log-sum-exp", log_sum_exp)]
+    }
+}
+
+/// The launch that combines what `before` left of parts, where there are any.
+fn combining(problem: &Problem, before: &Launch) -> Option<Launch> {
+    let plan = problem.plan(&Limits::SM_90).unwrap();
+    let buffers = vec![
+        (offset_of!(AttentionForward, partials), "partials", family::bytes(before, "partials")?),
+        (offset_of!(AttentionForward, tiles), "tiles", given(&plan.parts.tiles)),
+        (offset_of!(AttentionForward, blocks), "blocks", given(&plan.parts.sets)),
+        (offset_of!(AttentionForward, output), "output", family::bytes(before, "output")?),
+        (offset_of!(AttentionForward, log_sum_exp), "log_sum_exp", family::bytes(before, "log_sum_exp")?),
+    ];
+    Some(family::launch(plan.combine_forward()?, &plan.forward_numbers(problem.dropout()), buffers))
+}
+
+/// What there is once parts are combined: what `before` left, where there are none.
+pub fn combined(combining: Option<Launch>, before: &Launch) -> Launch {
+    let Some(mut launch) = combining else { return before.clone() };
+    emulate::run(&Kernels::repository(), &mut launch, &Config::default()).unwrap();
+    launch
 }
 
 /// A launch of a forward kernel of these tables.
@@ -40,7 +77,7 @@ pub fn with_buffers(
     blocks: &[AttentionBlock],
 ) -> Launch {
     let heads = problem.heads();
-    let buffers = vec![
+    let mut buffers = vec![
         (offset_of!(AttentionForward, q), "q", given(problem.q())),
         (offset_of!(AttentionForward, kv), "kv", given(problem.kv())),
         (offset_of!(AttentionForward, tiles), "tiles", given(tiles)),
@@ -52,7 +89,12 @@ pub fn with_buffers(
             poisoned::<f32>(plan.output_rows * heads.count),
         ),
     ];
-    family::launch(launch, &plan.forward_numbers(problem.dropout()), buffers)
+    let numbers = plan.forward_numbers(problem.dropout());
+    if numbers.parts > 0 {
+        let partials = poisoned::<f32>(plan.scratch_len().partials);
+        buffers.push((offset_of!(AttentionForward, partials), "partials", partials));
+    }
+    family::launch(launch, &numbers, buffers)
 }
 
 /// What a launch left in its buffers.
@@ -110,7 +152,7 @@ fn large_sets() {
 /// As long as sets get: more tiles of keys than anywhere else.
 #[test]
 fn the_longest_set() {
-    for roles in LONGEST {
+    for roles in LONGEST.into_iter().chain([Roles::Induce { points: 3 }]) {
         let problem = Problem::random(roles, &[4096], Heads { count: 1, width: 32 }, 8);
         check(&problem, &Config::default().workers(2));
     }
@@ -134,6 +176,23 @@ fn the_bits_do_not_depend_on_schedule_workers_or_batch() {
         let alone = Problem::new(Roles::Documents, vec![0, last - first], heads, q, kv).unwrap();
         let alone = answer(&run(&alone, &Config::default()));
         assert_eq!(alone.heads, first_run.heads[first * heads.hidden()..last * heads.hidden()]);
+    }
+}
+
+/// A set of several parts has the bits that it has alone.
+#[test]
+fn parts_of_a_set_do_not_depend_on_the_batch() {
+    let (heads, roles) = (Heads { count: 2, width: 32 }, Roles::Induce { points: 20 });
+    let problem = Problem::random(roles, &[5, 1100, 40], heads, 3);
+    let of_set = |values: &[bf16]| -> Vec<bf16> {
+        values.chunks_exact(1145 * 32).flat_map(|rows| rows[5 * 32..1105 * 32].to_vec()).collect()
+    };
+    let alone =
+        Problem::new(roles, vec![0, 1100], heads, problem.q().to_vec(), of_set(problem.kv())).unwrap();
+    let [all, alone] = [problem, alone].map(|problem| on_gpu(|gpu| problem.solve(&gpu).unwrap()));
+    assert_eq!(all.heads[20 * 64..40 * 64], alone.heads);
+    for head in 0..2 {
+        assert_eq!(all.log_sum_exp[head * 60 + 20..][..20], alone.log_sum_exp[head * 20..][..20]);
     }
 }
 
@@ -233,7 +292,7 @@ fn a_race_is_found() {
     let outcome = program.run(&mut launch, &Config::default().schedule(Schedule::Reversed)).unwrap();
     let race = |finding: &Finding| {
         finding.kind.contains("data race")
-            && finding.places.iter().any(|place| place.file.ends_with("attention_softmax.cuh"))
+            && finding.places.iter().any(|place| place.file.ends_with("attention_tile.cuh"))
     };
     assert!(outcome.findings.iter().any(race), "{outcome:#?}");
 }

@@ -4,7 +4,8 @@ use half::bf16;
 use setrank::device::choice::Fusion;
 use setrank::device::{Buffer, DeviceError, Gpu, Uploads};
 use setrank::ops::attention::{
-    AttentionPlan, DeviceAttention, Heads, Qkv, QkvGradients, Roles, attention_backward, attention_forward,
+    AttentionPlan, AttentionScratch, DeviceAttention, Heads, Qkv, QkvGradients, Roles, attention_backward,
+    attention_forward,
 };
 use setrank_emulator::driver::{self, Configuration};
 
@@ -19,6 +20,7 @@ fn on_a_gpu(run: impl FnOnce(&Gpu)) {
 /// Sets of 3 and 2 documents, and buffers of every size that they need.
 struct Batch {
     attention: DeviceAttention,
+    scratch: AttentionScratch,
     q: Buffer<bf16>,
     kv: Buffer<bf16>,
     qkv: Buffer<bf16>,
@@ -41,7 +43,7 @@ fn on_device(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Result<DeviceAttenti
 
 impl Batch {
     fn new(gpu: &Gpu, roles: Roles, offsets: &[usize]) -> Self {
-        let mut arena = gpu.arena("a batch", 1 << 20).unwrap();
+        let mut arena = gpu.arena("a batch", 8 << 20).unwrap();
         let attention = on_device(gpu, roles, offsets).unwrap();
         let plan = attention.plan();
         let (queries, keys, outputs) = (plan.query_rows, plan.key_rows, plan.output_rows);
@@ -54,12 +56,14 @@ impl Batch {
         let [q, kv, qkv, heads] = [queries, 2 * keys, queries + 2 * keys, outputs].map(&mut take);
         let [d_heads, d_q, d_kv] = [outputs, outputs, 2 * keys].map(&mut take);
         let [log_sum_exp, delta] = [(); 2].map(|()| arena.take(outputs * HEADS.count).unwrap());
-        Batch { attention, q, kv, qkv, heads, log_sum_exp, d_heads, d_q, d_kv, delta }
+        let scratch = AttentionScratch::new(&mut arena, attention.plan().scratch_len(), true).unwrap();
+        Batch { attention, scratch, q, kv, qkv, heads, log_sum_exp, d_heads, d_q, d_kv, delta }
     }
 
     fn forward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
         let qkv = Qkv::Apart { q: &self.q, kv: &self.kv };
-        attention_forward(gpu, &self.attention, None, qkv, &mut self.heads, &mut self.log_sum_exp, None)
+        let Batch { attention, scratch, heads, log_sum_exp, .. } = self;
+        attention_forward(gpu, attention, scratch, qkv, heads, log_sum_exp, None)
     }
 
     fn backward(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
@@ -70,7 +74,7 @@ impl Batch {
         attention_backward(
             gpu,
             attention,
-            None,
+            &self.scratch,
             gradients,
             d_heads,
             qkv,
@@ -112,9 +116,18 @@ fn forward_refuses_what_does_not_fit() {
         );
         refused(&|batch| batch.heads = theirs().heads, "heads [Nq, H·D]: a buffer of another GPU");
         let unfused = Gpu::new(0).unwrap().with_fusion(Fusion::None);
-        let message =
-            Batch::new(&unfused, Roles::Documents, &[0, 3, 5]).forward(&unfused).unwrap_err().to_string();
-        assert!(message.contains("attention that is not fused needs buffers of its pairs"), "{message}");
+        let mut batch = Batch::new(&unfused, Roles::Documents, &[0, 3, 5]);
+        batch.forward(&unfused).unwrap();
+        batch.scratch = Batch::new(gpu, Roles::Documents, &[0, 3, 5]).scratch;
+        let message = batch.forward(&unfused).unwrap_err().to_string();
+        assert!(message.contains("scores [H, pairs] has 0 values, not 80 or more"), "{message}");
+        let few = Roles::Induce { points: 7 };
+        let mut batch = Batch::new(gpu, few, &[0, 3, 1200]);
+        batch.forward(gpu).unwrap();
+        batch.scratch = Batch::new(gpu, few, &[0, 3, 5]).scratch;
+        let message = batch.forward(gpu).unwrap_err().to_string();
+        let part = "partial sums [parts, H, 64·D] has 0 values, not 16384 or more";
+        assert!(message.contains(part), "{message}");
         gpu.synchronize().unwrap();
     });
 }
@@ -172,9 +185,9 @@ fn queries_keys_and_values_are_together_among_documents_alone() {
             (Roles::Attend { points: 5 }, false),
         ] {
             let mut batch = Batch::new(gpu, roles, &[0, 5]);
-            let Batch { attention, qkv, heads, log_sum_exp, .. } = &mut batch;
+            let Batch { attention, scratch, qkv, heads, log_sum_exp, .. } = &mut batch;
             let result =
-                attention_forward(gpu, attention, None, Qkv::Together(qkv), heads, log_sum_exp, None);
+                attention_forward(gpu, attention, scratch, Qkv::Together(qkv), heads, log_sum_exp, None);
             match result {
                 Ok(()) => assert!(right, "{roles:?}"),
                 Err(error) => {
@@ -183,9 +196,9 @@ fn queries_keys_and_values_are_together_among_documents_alone() {
             }
         }
         let mut short = Batch::new(gpu, Roles::Documents, &[0, 5]);
-        let Batch { attention, q, heads, log_sum_exp, .. } = &mut short;
-        let error =
-            attention_forward(gpu, attention, None, Qkv::Together(q), heads, log_sum_exp, None).unwrap_err();
+        let Batch { attention, scratch, q, heads, log_sum_exp, .. } = &mut short;
+        let error = attention_forward(gpu, attention, scratch, Qkv::Together(q), heads, log_sum_exp, None)
+            .unwrap_err();
         assert!(error.to_string().contains("qkv [3, H, N, D] has 640 values, not 1920"), "{error}");
         gpu.synchronize().unwrap();
     });
@@ -219,6 +232,12 @@ fn plans_that_cannot_be_are_refused() {
         }
         // What the bound says is enough, and not by much too much.
         let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
+        let long = [0, 5, 1030, 3000, 9000];
+        for points in [1, 32] {
+            for roles in [Roles::Induce { points }, Roles::Attend { points }] {
+                assert_eq!(on_device(gpu, roles, &long).unwrap().plan().parts.tiles.len(), 2 + 2 + 6);
+            }
+        }
         for roles in [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }] {
             let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles, Fusion::All);
             let attention = on_device(gpu, roles, &offsets).unwrap();

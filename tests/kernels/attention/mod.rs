@@ -107,6 +107,9 @@ const POINTS: [(Roles, &[usize]); 2] = [
     (Roles::Attend { points: 28 }, &[17, 0, 1, 200, 390]),
 ];
 
+/// A set of two parts, which end in each half of a tile, beside a whole one.
+const PARTS: [usize; 2] = [40, 1030];
+
 /// Sets that stay on the chip: of every number of warps, several in a block; of every number of tiles that a warp owns or
 /// holds, and of more keys than warps hold at a time; rows that end in each half of a tile.
 const RESIDENT: [usize; 8] = [1, 17, 40, 0, 64, 130, 12, 200];
@@ -135,9 +138,29 @@ fn cases() -> Vec<Case> {
         all.push(whole(induce.0, induce.1, [0..20, 201..218], 2));
         all.push(whole(attend.0, attend.1, [0..17, 0..28], 2));
         all.push(whole(Roles::Documents, &RESIDENT, [1..18, 1..18], 2));
+        all.extend(cases_of_parts(width, dropout));
         if number == 0 {
             all.push(whole(Roles::Documents, &LONG, [1..18, 1..18], 1).large());
         }
+    }
+    all
+}
+
+/// The kernels that leave parts, without dropout, and for each width one of those that combine them.
+fn cases_of_parts(width: usize, dropout: bool) -> Vec<Case> {
+    let [induce, attend] = [Roles::Induce { points: 20 }, Roles::Attend { points: 28 }].map(|roles| {
+        let problem = Problem::random(roles, &PARTS, Heads { count: 2, width }, 6);
+        rising(problem.with_dropout(if dropout { 0.3 } else { 0.0 }))
+    });
+    let backward = |problem: &Problem| BackwardProblem::new(problem.clone(), width == 64, 1);
+    let mut all = Vec::new();
+    if !dropout {
+        all.push(Case::new(card(16, 132), induce.clone()));
+        all.extend([&induce, &attend].map(|of| Case::new(Limits::SM_90, backward::Whole(backward(of)))));
+    }
+    if dropout == (width == 64) {
+        all.extend([&induce, &attend].map(|of| Case::new(Limits::SM_90, backward::Combine(backward(of)))));
+        all.push(Case::new(Limits::SM_90, forward::Combine(induce)));
     }
     all
 }

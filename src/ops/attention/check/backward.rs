@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{Problem, Set, deviation, normal, row_of, singles};
+use super::{Problem, Set, deviation, normal, row_of, scratch_on, singles};
 use crate::device::check::{Checked, Deviation};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{nearest_bf16, to_f32};
@@ -287,7 +287,7 @@ impl BackwardProblem {
         };
         let empty = |len: usize| arena(2 * len)?.take::<bf16>(len);
         let attention = forward.on_device(gpu)?;
-        let pairs = forward.pairs_on(gpu, &attention, true)?;
+        let scratch = scratch_on(gpu, &attention, true)?;
         let (d_heads, heads) = (upload(&self.d_heads)?, upload(&self.heads)?);
         let sums = self.log_sum_exp.len();
         let mut log_sum_exp = arena(4 * sums)?.take(sums)?;
@@ -299,7 +299,7 @@ impl BackwardProblem {
             attention_backward(
                 gpu,
                 &attention,
-                pairs.as_ref(),
+                &scratch,
                 gradients,
                 &d_heads,
                 qkv,

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Problem, deviation};
+use super::{Problem, deviation, scratch_on};
 use crate::device::check::{Checked, Deviation, room};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::to_f32;
@@ -128,9 +128,9 @@ impl Problem {
             gpu.upload(kv, &self.kv)?;
             Qkv::Apart { q, kv }
         };
-        let pairs = self.pairs_on(gpu, &attention, false)?;
+        let scratch = scratch_on(gpu, &attention, false)?;
         let dropout = self.dropout();
-        attention_forward(gpu, &attention, pairs.as_ref(), qkv, &mut heads, &mut log_sum_exp, dropout)?;
+        attention_forward(gpu, &attention, &scratch, qkv, &mut heads, &mut log_sum_exp, dropout)?;
         Ok(Answer {
             heads: gpu.download(&heads)?.into_iter().map(bf16::to_f64).collect(),
             log_sum_exp: gpu.download(&log_sum_exp)?.into_iter().map(f64::from).collect(),

@@ -15,8 +15,8 @@ pub use naive::{Step, StepProblem};
 
 use super::tiles::whole_sets;
 use super::{
-    Attention, AttentionPlan, BackwardWarpgroups, DeviceAttention, ForwardWarpgroups, Heads, PairBuffers,
-    Roles, Rows,
+    Attention, AttentionPlan, AttentionScratch, BackwardWarpgroups, DeviceAttention, ForwardWarpgroups,
+    Heads, Roles, Rows,
 };
 use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::choice::Fusion;
@@ -159,18 +159,6 @@ impl Problem {
     /// Whether scores and weights go through memory.
     fn is_naive(&self) -> bool {
         self.fuse == Fusion::None
-    }
-
-    /// The buffers of pairs that it takes on a GPU; `None` where it is fused.
-    fn pairs_on(
-        &self,
-        gpu: &Gpu,
-        attention: &DeviceAttention,
-        backward: bool,
-    ) -> Result<Option<PairBuffers>, DeviceError> {
-        let Some(naive) = &attention.plan().naive else { return Ok(None) };
-        let mut arena = gpu.arena("the check of attention", PairBuffers::bytes(naive.values(), backward))?;
-        PairBuffers::new(&mut arena, naive.values(), backward).map(Some)
     }
 
     /// The plan on a card of these limits.
@@ -329,6 +317,16 @@ fn singles(values: &[bf16]) -> Vec<f32> {
     values.iter().map(|value| value.to_f32()).collect()
 }
 
+/// The scratch that attention takes on a GPU.
+fn scratch_on(
+    gpu: &Gpu,
+    attention: &DeviceAttention,
+    backward: bool,
+) -> Result<AttentionScratch, DeviceError> {
+    let len = attention.plan().scratch_len();
+    AttentionScratch::new(&mut gpu.arena("the check of attention", len.bytes(backward))?, len, backward)
+}
+
 fn normal(rng: &mut Rng, len: usize) -> Vec<bf16> {
     (0..len).map(|_| bf16::from_f64(rng.normal())).collect()
 }
@@ -351,11 +349,11 @@ fn by_rows(values: &[bf16], heads: Heads, parts: usize) -> Vec<f64> {
 
 /// Every role on a card, with few and with many points, and sets that reach every path but those of very long ones: one
 /// document, less and more than a tile of keys or queries, several tiles; in backward, every number of warps, and a set that
-/// does not stay on the chip.
+/// does not stay on the chip; and one that is several blocks' beside few points.
 const RUNS: [(&str, Roles, &[usize]); 5] = [
     ("documents", Roles::Documents, &[1, 2, 40, 65, 97, 200]),
-    ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 200, 390]),
-    ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 200, 390]),
+    ("points to documents", Roles::Induce { points: 20 }, &[1, 2, 40, 200, 1030]),
+    ("documents to points", Roles::Attend { points: 20 }, &[1, 2, 40, 200, 1030]),
     ("many points to documents", Roles::Induce { points: 40 }, &[1, 70]),
     ("documents to many points", Roles::Attend { points: 40 }, &[1, 70, 520]),
 ];
