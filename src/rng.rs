@@ -42,7 +42,9 @@ pub enum Stream {
 /// ```
 #[inline]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    philox4x32_lanes(counter.map(|word| [word]), key).map(|[word]| word)
+    let [a, b, c, d] = counter;
+    let [[a], [b], [c], [d]] = philox4x32_lanes([[a], [b], [c], [d]], key);
+    [a, b, c, d]
 }
 
 /// [`philox4x32`] of `L` counters side by side, word by word, so that it becomes vector code.

@@ -6,6 +6,7 @@ use half::bf16;
 ///
 /// [`bf16::from_f64`] drops the lower half of the value's bits before it rounds, and takes what is just above the middle of
 /// two for the middle; so does rounding to f32 first.
+#[inline]
 pub fn nearest_bf16(value: f64) -> bf16 {
     let near = value as f32;
     let error = value - f64::from(near);
@@ -18,11 +19,13 @@ pub fn nearest_bf16(value: f64) -> bf16 {
 }
 
 /// The nearest bf16, as f64.
+#[inline]
 pub fn to_bf16(value: f64) -> f64 {
     nearest_bf16(value).to_f64()
 }
 
 /// The nearest f32, as f64.
+#[inline]
 pub fn to_f32(value: f64) -> f64 {
     f64::from(value as f32)
 }

@@ -405,14 +405,13 @@ fn add_times(to: &mut [f64], factor: f64, from: &[f64]) {
 
 /// In several sums, which processors add side by side.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
-    let mut sum: f64 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    let ((a, rest_of_a), (b, rest_of_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let mut sums = [0.0; 8];
-    for (a, b) in a.zip(b) {
+    for (a, b) in a.iter().zip(b) {
         for at in 0..8 {
             sums[at] += a[at] * b[at];
         }
     }
-    sum += sums.iter().sum::<f64>();
-    sum
+    let rest: f64 = rest_of_a.iter().zip(rest_of_b).map(|(a, b)| a * b).sum();
+    rest + sums.iter().sum::<f64>()
 }
