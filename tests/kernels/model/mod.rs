@@ -347,6 +347,14 @@ fn gradients_are_right_at_full_size() {
     on_gpu_with(Some(8), |gpu| problem.check(gpu, &ROUNDINGS[..3]));
 }
 
+/// Of a set that is several blocks' beside the inducing points.
+#[test]
+fn gradients_are_right_of_long_sets() {
+    let config = ModelConfig { num_blocks: 1, dropout: 0.2, ..imsab() };
+    let problem = Problem::draw(config, &[5, 1030], Loss::SoftmaxCrossEntropy, Relus::Random, 1);
+    on_gpu(|gpu| problem.check(gpu, &ROUNDINGS));
+}
+
 /// The most of everything that costs memory of a block, and features that are filled up.
 #[test]
 fn gradients_are_right_at_the_limits() {
@@ -387,7 +395,8 @@ fn sizes_are_as_the_formula_says() {
 
     on_gpu(|gpu| {
         for (config, _) in configurations() {
-            for extent in [Extent::of_sizes([1, 7, 33, 2]), Extent::of_sizes([1; 5])] {
+            for sizes in [&[1, 7, 33, 2][..], &[1; 5], &[3, 1100]] {
+                let extent = Extent::of_sizes(sizes.iter().copied());
                 let passes = [Keep::Nothing, Keep::ForBackward].map(|keep| (keep, Fusion::None));
                 for (keep, fuse) in passes.into_iter().chain([(Keep::ForBackward, Fusion::All)]) {
                     let limits = Limits { fuse, ..*gpu.limits() };
