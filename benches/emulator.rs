@@ -29,6 +29,9 @@ mod family;
 #[path = "../tests/kernels/feed_forward.rs"]
 mod feed_forward;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/feed_forward_backward.rs"]
+mod feed_forward_backward;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/gather.rs"]
 mod gather;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -1,7 +1,4 @@
-#include "feed_forward.h"
-
-#include "bf16.cuh"
-#include "gemm.cuh"
+#include "feed_forward.cuh"
 
 // The row-wise network of a block: inner rows stay on the chip, and LayerNorm follows where the results are.
 //
@@ -20,28 +17,19 @@
 // Cost        4·rows·C·G FLOPs; 4·C bytes a row, 2·C more for backward; the weights once for 128 rows, by way of L2. Bound by
 //             products where C·G is of full size: 1.6 cycles of shared memory a product.
 
+namespace feed_forward {
 namespace {
 
-constexpr int ROWS = FEED_FORWARD_ROWS, THREADS = FEED_FORWARD_THREADS, CHUNK = FEED_FORWARD_CHUNK;
-// Rows of a warp, and the warps that share them.
-constexpr int WARP_ROWS = 64, COLUMN_WARPS = 4;
-// 128 rows of 64 columns.
-constexpr int TILE = Tile<64>::bytes(ROWS);
 // A sum of each row for each of the warps that share it.
 constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
 
 // What a block has in shared memory.
 template <int C> struct Shared {
     static constexpr int X = 0, INNER = C / 64 * TILE, STAGES = INNER + 2 * TILE;
-    // Of the weights of a step: 128 columns of fc1's 128 rows, or 64 of fc2's C rows.
-    static constexpr int STAGE = C < 128 ? TILE : 2 * TILE;
 
-    static __device__ __forceinline__ Tile<64> tile(int place, int number) {
-        return {ptx::shared_base() + place + number * TILE};
-    }
     // When weights are no longer needed, what stands in rows takes their place, and sums come behind.
     static __device__ __forceinline__ ptx::Shared sums(int number) {
-        static_assert(C / 64 * TILE + 3 * SUMS <= 2 * TILE + 2 * STAGE);
+        static_assert(C / 64 * TILE + 3 * SUMS <= 2 * TILE + 2 * STAGE<C>);
         return ptx::shared_base() + INNER + C / 64 * TILE + number * SUMS;
     }
 };
@@ -61,31 +49,19 @@ template <int C> struct Weights {
     __device__ __forceinline__ void load(int number) const {
         if (number < steps) {
             const int first = number / STEPS * CHUNK, of_chunk = number % STEPS;
-            const Tile<64> stage = Shared<C>::tile(Shared<C>::STAGES + number % 2 * Shared<C>::STAGE, 0);
             if (of_chunk < STEPS1) {
-                const gemm::Matrix<const uint16_t> weight{p.weight1, p.inner, C};
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int column = of_chunk * 128 + half * 64;
-                    if (column >= C) continue;
-                    const Tile<64> to{stage.begin + half * TILE};
-                    gemm::load<CHUNK, THREADS>(to, weight.columns(first, column), p.inner - first);
-                }
+                load_weight1<C>(stage(number), p.weight1, p.inner, first, of_chunk);
             } else {
                 const gemm::Matrix<const uint16_t> weight{p.weight2, C, p.inner};
-                gemm::load<C, THREADS>(stage, weight.columns(0, first + (of_chunk - STEPS1) * 64), C);
+                gemm::load<C, THREADS>(stage(number), weight.columns(0, first + (of_chunk - STEPS1) * 64), C);
             }
         }
         ptx::cp_async_commit();
     }
 
-    // Waits for the next step's, and queues those of the step behind it.
-    __device__ __forceinline__ Tile<64> next() {
-        ptx::cp_async_wait<0>();
-        // All copies of this step have landed, and all threads are done with the step that is replaced.
-        ptx::barrier();
-        load(step + 1);
-        return Shared<C>::tile(Shared<C>::STAGES + step++ % 2 * Shared<C>::STAGE, 0);
+    // Where those of step number `number` stand.
+    __device__ __forceinline__ Tile<64> stage(int number) const {
+        return {ptx::shared_base() + Shared<C>::STAGES + number % 2 * STAGE<C>};
     }
 };
 
@@ -114,19 +90,7 @@ template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], in
     }
 }
 
-// The block's threads copy the rows of C columns that stand in tiles from `place` on.
-template <int C> __device__ __forceinline__ void store_rows(uint16_t *to, int place, int valid) {
-    constexpr int PIECES = C / 8;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
-        const int row = i / PIECES, piece = i % PIECES;
-        if (row >= valid) break;
-        const auto value = ptx::load_shared<uint4>(Shared<C>::tile(place, piece / 8).at(row, piece % 8));
-        ptx::store_global(reinterpret_cast<uint4 *>(to) + i, value);
-    }
-}
-
-template <int C> __device__ __forceinline__ void feed_forward(const FeedForward &p) {
+template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
     using Place = Shared<C>;
     constexpr int N = C / COLUMN_WARPS / 8;
     constexpr float SHARE = 1.0f / C;
@@ -136,36 +100,29 @@ template <int C> __device__ __forceinline__ void feed_forward(const FeedForward 
 
     const gemm::Matrix<const uint16_t> x{p.x, p.rows, C};
 #pragma unroll
-    for (int k = 0; k < C / 64; ++k) gemm::load<ROWS, THREADS>(Place::tile(Place::X, k), x.columns(first, k * 64), valid);
+    for (int k = 0; k < C / 64; ++k) gemm::load<ROWS, THREADS>(tile(Place::X, k), x.columns(first, k * 64), valid);
     Weights<C> weights(p);
     weights.load(0);
 
-    Tile<64> stage{};
     float results[4][N][4];
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
         float inner[4][4][4];
-        gemm::clear(inner);
-#pragma unroll 1
-        for (int k = 0; k < C / 64; ++k) {
-            if (k % 2 == 0) stage = weights.next();
-            const Tile<64> right{stage.begin + k % 2 * TILE};
-            gemm::multiply<false, false>(inner, Place::tile(Place::X, k), row, right, lane, column_warp * 32);
-        }
+        multiply_inner<C>(inner, Place::X, weights, row, column_warp * 32, lane);
         // Of the last chunk the latter half may be none.
         if (const int column = column_warp * 32; chunk + column < p.inner) {
             gemm::add_bias(inner, p.bias1 + chunk + column, true, lane);
             gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
-                const Tile<64> tile = Place::tile(Place::INNER, column_warp / 2);
-                ptx::store_shared(tile.at(row + at, column_warp % 2 * 4 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
+                const Tile<64> half = tile(Place::INNER, column_warp / 2);
+                ptx::store_shared(half.at(row + at, column_warp % 2 * 4 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
             });
         }
         const int steps = min(p.inner - chunk, CHUNK) / 64;
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
-            stage = weights.next();
-            gemm::multiply<false, false>(results, Place::tile(Place::INNER, step), row, stage, lane, column_warp * (C / 4));
+            const Tile<64> stage = next(weights);
+            gemm::multiply<false, false>(results, tile(Place::INNER, step), row, stage, lane, column_warp * (C / 4));
         }
     }
 
@@ -176,7 +133,7 @@ template <int C> __device__ __forceinline__ void feed_forward(const FeedForward 
     ptx::barrier();
     const auto at_pair = [&](int place, int at, int d) {
         const int piece = column / 8 + d;
-        return Place::tile(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+        return tile(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
     };
     gemm::for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
         const uint32_t f = ptx::pack_bf16(low, high), other = ptx::load_shared<uint32_t>(at_pair(Place::X, at, d));
@@ -257,10 +214,11 @@ template <int C> __device__ __forceinline__ void feed_forward(const FeedForward 
 }
 
 } // namespace
+} // namespace feed_forward
 
 #define FEED_FORWARD(NAME, C)                                                                                         \
     extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1) NAME(const __grid_constant__ FeedForward p) { \
-        feed_forward<C>(p);                                                                                           \
+        feed_forward::forward<C>(p);                                                                                           \
     }
 FEED_FORWARD(feed_forward_c64, 64)
 FEED_FORWARD(feed_forward_c128, 128)

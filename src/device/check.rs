@@ -211,7 +211,7 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 14] = families![
+pub const FAMILIES: [FamilyCheck; 15] = families![
     "gather": gather::check,
     "rbf": rbf::check,
     "linear": linear::check,
@@ -221,6 +221,7 @@ pub const FAMILIES: [FamilyCheck; 14] = families![
     "attention_naive": attention::check::naive,
     "layer_norm": layer_norm::check,
     "feed_forward": feed_forward::check,
+    "feed_forward_backward": feed_forward::check::backward,
     "score": score::check,
     "loss": loss::check,
     "row_sums": row_sums::check,

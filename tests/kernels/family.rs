@@ -6,12 +6,12 @@ use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
-    attention, attention_naive, attention_sm90, embed, feed_forward, gather, layer_norm, linear, loss,
-    optimizer, partial_sums, rbf, row_sums, score,
+    attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward, gather,
+    layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 14] = [
+pub const ALL: [&Family; 15] = [
     &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
@@ -21,6 +21,7 @@ pub const ALL: [&Family; 14] = [
     &attention_naive::FAMILY,
     &layer_norm::FAMILY,
     &feed_forward::FAMILY,
+    &feed_forward_backward::FAMILY,
     &score::FAMILY,
     &loss::FAMILY,
     &row_sums::FAMILY,

@@ -60,15 +60,15 @@ const NARROW: &str = "feed_forward_c64";
 const BUGS: [Bug; 13] = [
     Bug {
         what: "a missing barrier between steps",
-        file: "feed_forward.cu",
-        right: "        ptx::barrier();\n        load(step + 1);",
-        wrong: "        load(step + 1);",
+        file: "feed_forward.cuh",
+        right: "    ptx::barrier();\n    weights.load(weights.step + 1);",
+        wrong: "    weights.load(weights.step + 1);",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", "is under way"],
     },
     Bug {
         what: "a wait for too few copies",
-        file: "feed_forward.cu",
+        file: "feed_forward.cuh",
         right: "ptx::cp_async_wait<0>();",
         wrong: "ptx::cp_async_wait<1>();",
         kernels: NARROW,
@@ -92,8 +92,8 @@ const BUGS: [Bug; 13] = [
     },
     Bug {
         what: "weights of inner columns behind the last",
-        file: "feed_forward.cu",
-        right: "weight.columns(first, column), p.inner - first);",
+        file: "feed_forward.cuh",
+        right: "weight.columns(first, column), inner - first);",
         wrong: "weight.columns(first, column), CHUNK);",
         kernels: NARROW,
         found_by: &["of `weight1` of"],
@@ -148,7 +148,7 @@ const BUGS: [Bug; 13] = [
     },
     Bug {
         what: "rows behind the last",
-        file: "feed_forward.cu",
+        file: "feed_forward.cuh",
         right: "if (row >= valid) break;",
         wrong: "if (row > valid) break;",
         kernels: NARROW,

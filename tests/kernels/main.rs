@@ -14,6 +14,7 @@ mod device;
 mod embed;
 mod family;
 mod feed_forward;
+mod feed_forward_backward;
 mod feeding;
 mod gather;
 mod host;

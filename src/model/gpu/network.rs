@@ -1,5 +1,5 @@
 //! The row-wise network of a block: y = LayerNorm(x + fc2(ReLU(fc1(x)))). Its inner rows are not kept: backward computes
-//! them again, of the same bits.
+//! them again, of the same bits, and leaves them and their gradient for those of the parameters.
 
 use half::bf16;
 
@@ -8,7 +8,7 @@ use super::mab::{Backward, Pass};
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{FeedForwardShape, feed_forward};
+use crate::ops::feed_forward::{FeedForwardShape, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
@@ -26,7 +26,7 @@ pub fn forward(
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
     let FfnActivations { output, statistics } = saved;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
-    let fused = FeedForwardShape { rows: fc1.rows, width: fc1.inputs, inner: fc1.outputs };
+    let fused = fused(fc1);
     if fused.pays(gpu.limits()) {
         let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
         let layers = [layer1.get(), layer2.get()];
@@ -69,17 +69,31 @@ pub fn backward(
         shape,
     )?;
     // `next` is the gradient of fc2's output, and of x by the residual.
-    let inner = pass.inner_rows(slots, x)?;
-    let mut d_hidden = with.d_hidden.part(0..inner.len())?;
-    let layer = pass.params.layer(&slots.fc2)?;
+    let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
+    let fused = fused(fc1);
+    let mut d_hidden = with.d_hidden.part(0..fused.inner_values())?;
+    let inner = if fused.backward_pays(gpu.limits()) {
+        let mut inner = pass.inner.part(0..fused.inner_values())?;
+        let (layer1, weight2) = (layer1.get(), &layer2.weight);
+        feed_forward_backward(gpu, d, &mut inner, &mut d_hidden, next, x, layer1, weight2, fused)?;
+        inner
+    } else {
+        let inner = pass.inner_rows(slots, x)?;
+        let masked = InputGradient::Masked(&inner);
+        linear_backward_input(gpu, &mut d_hidden, next, Layout::Rows, &layer2.weight, masked, fc2)?;
+        let added = InputGradient::Added(next);
+        linear_backward_input(gpu, d, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
+        inner
+    };
     let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc2.ranges())?;
     linear_backward_weights(gpu, &mut d_weight, &mut d_bias, next, Layout::Rows, &inner, with.sums, fc2)?;
-    let masked = InputGradient::Masked(&inner);
-    linear_backward_input(gpu, &mut d_hidden, next, Layout::Rows, &layer.weight, masked, fc2)?;
-    let layer = pass.params.layer(&slots.fc1)?;
     let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc1.ranges())?;
-    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, &d_hidden, Layout::Rows, x, with.sums, fc1)?;
-    linear_backward_input(gpu, d, &d_hidden, Layout::Rows, &layer.weight, InputGradient::Added(next), fc1)
+    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, &d_hidden, Layout::Rows, x, with.sums, fc1)
+}
+
+/// Both layers in one kernel.
+fn fused(fc1: LinearShape) -> FeedForwardShape {
+    FeedForwardShape { rows: fc1.rows, width: fc1.inputs, inner: fc1.outputs }
 }
 
 impl Pass<'_> {

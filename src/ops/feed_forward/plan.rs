@@ -2,6 +2,7 @@
 
 use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
+    FeedForwardBackward,
 };
 use crate::device::choice::Fusion;
 use crate::device::{DeviceError, Limits, Plan};
@@ -21,6 +22,14 @@ pub struct FeedForwardShape {
 /// The kernels, by C / 64 − 1.
 const KERNELS: [&str; (FEED_FORWARD_WIDTH / 64) as usize] =
     ["feed_forward_c64", "feed_forward_c128", "feed_forward_c192", "feed_forward_c256"];
+
+/// Those of backward.
+const BACKWARD_KERNELS: [&str; KERNELS.len()] = [
+    "feed_forward_backward_c64",
+    "feed_forward_backward_c128",
+    "feed_forward_backward_c192",
+    "feed_forward_backward_c256",
+];
 
 /// Bytes of 128 rows of 64 columns.
 const TILE_BYTES: u32 = FEED_FORWARD_ROWS * 64 * 2;
@@ -47,16 +56,32 @@ impl FeedForwardShape {
     /// Whether one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on the chip,
     /// and there are blocks for half the multiprocessors.
     pub fn pays(&self, limits: &Limits) -> bool {
-        let blocks = self.rows.div_ceil(FEED_FORWARD_ROWS as usize);
+        self.check().is_ok() && self.may_pay(limits, self.shared_bytes())
+    }
+
+    /// The same of backward, which takes more shared memory.
+    pub fn backward_pays(&self, limits: &Limits) -> bool {
+        self.check().is_ok() && self.may_pay(limits, self.backward_shared_bytes())
+    }
+
+    fn may_pay(&self, limits: &Limits, shared_bytes: u32) -> bool {
         limits.fuse >= Fusion::All
-            && self.check().is_ok()
-            && self.shared_bytes() <= limits.shared_per_block
-            && 2 * blocks >= limits.multiprocessors as usize
+            && shared_bytes <= limits.shared_per_block
+            && 2 * self.blocks() >= limits.multiprocessors as usize
+    }
+
+    fn blocks(&self) -> usize {
+        self.rows.div_ceil(FEED_FORWARD_ROWS as usize)
     }
 
     /// Values of x, y and fc2's results.
     pub fn values(&self) -> usize {
         self.rows * self.width
+    }
+
+    /// Values of the inner rows.
+    pub fn inner_values(&self) -> usize {
+        self.rows * self.inner
     }
 
     /// Values of each of the weights.
@@ -70,14 +95,33 @@ impl FeedForwardShape {
         (tiles + INNER_TILES + 2 * tiles.min(STAGE_TILES)) * TILE_BYTES
     }
 
+    /// The rows of the gradient besides.
+    fn backward_shared_bytes(&self) -> u32 {
+        self.shared_bytes() + self.width as u32 / 64 * TILE_BYTES
+    }
+
     /// The launch, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
     pub fn plan(&self) -> Option<Plan> {
+        self.launch("feed_forward", KERNELS, self.shared_bytes())
+    }
+
+    /// The same of backward.
+    pub fn backward_plan(&self) -> Option<Plan> {
+        self.launch("feed_forward_backward", BACKWARD_KERNELS, self.backward_shared_bytes())
+    }
+
+    fn launch(
+        &self,
+        family: &'static str,
+        kernels: [&'static str; KERNELS.len()],
+        shared_bytes: u32,
+    ) -> Option<Plan> {
         (self.rows > 0).then(|| Plan {
-            family: "feed_forward",
-            kernel: KERNELS[self.width / 64 - 1],
-            grid: [self.rows.div_ceil(FEED_FORWARD_ROWS as usize) as u32, 1, 1],
+            family,
+            kernel: kernels[self.width / 64 - 1],
+            grid: [self.blocks() as u32, 1, 1],
             block: FEED_FORWARD_THREADS,
-            shared_bytes: self.shared_bytes(),
+            shared_bytes,
         })
     }
 
@@ -100,6 +144,22 @@ impl FeedForwardShape {
             unused: 0,
         }
     }
+
+    /// The same of backward.
+    pub fn backward_numbers(&self) -> FeedForwardBackward {
+        FeedForwardBackward {
+            x: std::ptr::null(),
+            dy: std::ptr::null(),
+            weight1: std::ptr::null(),
+            bias1: std::ptr::null(),
+            weight2: std::ptr::null(),
+            hidden: std::ptr::null_mut(),
+            d_hidden: std::ptr::null_mut(),
+            dx: std::ptr::null_mut(),
+            rows: self.rows as i32,
+            inner: self.inner as i32,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +178,16 @@ mod tests {
         assert_eq!(plan(1, 64), ("feed_forward_c64", 1, 80));
         assert_eq!(plan(128, 192), ("feed_forward_c192", 1, 144));
         assert_eq!(plan(129, 256), ("feed_forward_c256", 2, 160));
-        assert_eq!(FeedForwardShape { rows: 0, width: 64, inner: 64 }.plan(), None);
+        let none = FeedForwardShape { rows: 0, width: 64, inner: 64 };
+        assert_eq!((none.plan(), none.backward_plan()), (None, None));
+        // Backward's widest rows need what a card of 9.0 has; two tiles less fit on one of 8.0.
+        let backward = |width, limits: &Limits| {
+            let plan = FeedForwardShape { rows: 129, width, inner: 1024 }.backward_plan().unwrap();
+            (plan.kernel, plan.grid[0], plan.shared_bytes >> 10, plan.check(limits).is_ok())
+        };
+        assert_eq!(backward(256, &Limits::SM_90), ("feed_forward_backward_c256", 2, 224, true));
+        assert_eq!(backward(192, &Limits::SM_80), ("feed_forward_backward_c192", 2, 192, false));
+        assert_eq!(backward(128, &Limits::SM_80), ("feed_forward_backward_c128", 2, 160, true));
     }
 
     #[test]
@@ -129,6 +198,12 @@ mod tests {
         // Too few blocks, rows too wide, too little shared memory.
         assert!(!pays(65 * 128, 256, &Limits::SM_90));
         assert!(!pays(1 << 20, 320, &Limits::SM_90) && !pays(1 << 20, 128, &Limits::SM_89));
+        let backward = |rows, width, limits: &Limits| {
+            FeedForwardShape { rows, width, inner: 1024 }.backward_pays(limits)
+        };
+        assert!(backward(1 << 20, 256, &Limits::SM_90) && backward(1 << 20, 128, &Limits::SM_80));
+        assert!(!backward(1 << 20, 256, &Limits::SM_80) && !backward(65 * 128, 256, &Limits::SM_90));
+        assert!(!backward(1 << 20, 256, &Limits { fuse: Fusion::Attention, ..Limits::SM_90 }));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Problems of the row-wise network in one kernel, their exact answers, and what a kernel's answers are held against.
 
+pub mod backward;
+
 use std::sync::OnceLock;
 
 use half::bf16;

@@ -1,0 +1,70 @@
+// What the kernels of the row-wise network share: how a block's warps and the weights' steps are laid out.
+#pragma once
+
+#include "feed_forward.h"
+
+#include "bf16.cuh"
+#include "gemm.cuh"
+
+namespace feed_forward {
+
+constexpr int ROWS = FEED_FORWARD_ROWS, THREADS = FEED_FORWARD_THREADS, CHUNK = FEED_FORWARD_CHUNK;
+// Rows of a warp, and the warps that share them.
+constexpr int WARP_ROWS = 64, COLUMN_WARPS = 4;
+// 128 rows of 64 columns.
+constexpr int TILE = Tile<64>::bytes(ROWS);
+
+// Bytes of the weights of a step: 128 rows of 128 columns, or 64 of C, or C of 64.
+template <int C> constexpr int STAGE = C < 128 ? TILE : 2 * TILE;
+
+// Tile number `number` behind a place in shared memory.
+__device__ __forceinline__ Tile<64> tile(int place, int number) { return {ptx::shared_base() + place + number * TILE}; }
+
+// Waits for the weights of the next step, and queues those of the step behind it, in two stages in turn.
+template <class Weights> __device__ __forceinline__ Tile<64> next(Weights &weights) {
+    ptx::cp_async_wait<0>();
+    // All copies of this step have landed, and all threads are done with the step that is replaced.
+    ptx::barrier();
+    weights.load(weights.step + 1);
+    return weights.stage(weights.step++);
+}
+
+// fc1's weights of a chunk of the inner rows, for 128 columns of C: the chunk's rows.
+template <int C>
+__device__ __forceinline__ void load_weight1(Tile<64> stage, const uint16_t *weight1, int inner, int first, int step) {
+    const gemm::Matrix<const uint16_t> weight{weight1, inner, C};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int column = step * 128 + half * 64;
+        if (column >= C) continue;
+        gemm::load<CHUNK, THREADS>({stage.begin + half * TILE}, weight.columns(first, column), inner - first);
+    }
+}
+
+// inner = x·weight1ᵀ for the warp's rows, from `row` on, and 32 of a chunk's columns; x stands in tiles from `place` on.
+template <int C, class Weights>
+__device__ __forceinline__ void multiply_inner(float (&inner)[4][4][4], int place, Weights &weights, int row, int column,
+                                               int lane) {
+    Tile<64> stage{};
+    gemm::clear(inner);
+#pragma unroll 1
+    for (int k = 0; k < C / 64; ++k) {
+        if (k % 2 == 0) stage = next(weights);
+        const Tile<64> right{stage.begin + k % 2 * TILE};
+        gemm::multiply<false, false>(inner, tile(place, k), row, right, lane, column);
+    }
+}
+
+// The block's threads copy the rows of C columns that stand in tiles from `place` on.
+template <int C> __device__ __forceinline__ void store_rows(uint16_t *to, int place, int valid) {
+    constexpr int PIECES = C / 8;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        const int row = i / PIECES, piece = i % PIECES;
+        if (row >= valid) break;
+        const auto value = ptx::load_shared<uint4>(tile(place, piece / 8).at(row, piece % 8));
+        ptx::store_global(reinterpret_cast<uint4 *>(to) + i, value);
+    }
+}
+
+} // namespace feed_forward

@@ -1,0 +1,229 @@
+#include "feed_forward_backward.h"
+
+#include "feed_forward.cuh"
+
+// Backward of the row-wise network of a block, but for its LayerNorm and the gradients of its parameters: the inner rows once
+// more, their gradient, and that of x. Each is written once, for the gradients of the parameters.
+//
+//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   dx = dh·weight1 + dy
+//
+// Shapes      x, dy, dx [rows, C]; weight1 [G, C], bias1 [G]; weight2 [C, G]; hidden (h), d_hidden (dh) [rows, G].
+// Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, lengths, no
+//             overlap.
+// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns, or 32 of a chunk of the inner rows.
+//             Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB), two stages of weights (32 KiB
+//             each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0 has.
+// Types       bf16 in and out; h and dh are rounded to bf16, as apart kernels round them; all sums in f32.
+// Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them: all results
+//             have the same bits as theirs. A row has the same bits in any batch. No atomics.
+// Writes      `=`: hidden, d_hidden, dx.
+// Cost        6·rows·C·G FLOPs; 6·C + 4·G bytes a row, where three kernels have 8·C + 8·G; the weights of fc1 twice and of fc2
+//             once for 128 rows, by way of L2. Bound by products where C·G is of full size: 1.8 cycles of shared memory a
+//             product at C 256 (counters.txt), 0.3 of them of weights on their way in.
+
+namespace feed_forward {
+namespace {
+
+// What a block has in shared memory.
+template <int C> struct Place {
+    static constexpr int X = 0, DY = C / 64 * TILE, INNER = 2 * DY, STAGES = INNER + 2 * TILE;
+};
+
+// The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
+// a step; those of fc2, 128 of C a step; and those of fc1 again, 64 of the chunk a step.
+template <int C> struct Weights {
+    static constexpr int OF_C = (C + 127) / 128, STEPS = 2 * OF_C + CHUNK / 64;
+    // Rows of fc2's weights in a step.
+    static constexpr int ROWS2 = C < 128 ? C : 128;
+
+    const FeedForwardBackward &p;
+    int step, steps;
+
+    __device__ __forceinline__ explicit Weights(const FeedForwardBackward &p)
+        : p(p), step(0), steps(p.inner / CHUNK * STEPS + (p.inner % CHUNK != 0 ? 2 * OF_C + 1 : 0)) {}
+
+    // Queues the copies of step number `number`.
+    __device__ __forceinline__ void load(int number) const {
+        if (number < steps) {
+            const int first = number / STEPS * CHUNK, of_chunk = number % STEPS;
+            const ptx::Shared begin = stage(number).begin;
+            if (of_chunk < OF_C) {
+                load_weight1<C>({begin}, p.weight1, p.inner, first, of_chunk);
+            } else if (of_chunk < 2 * OF_C) {
+                const gemm::Matrix<const uint16_t> weight{p.weight2, C, p.inner};
+                const int row = (of_chunk - OF_C) * 128;
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int column = first + half * 64;
+                    if (column >= p.inner) continue;
+                    gemm::load<ROWS2, THREADS>(of_columns(begin, half), weight.columns(row, column), C - row);
+                }
+            } else {
+                const gemm::Matrix<const uint16_t> weight{p.weight1, p.inner, C};
+                const int row = first + (of_chunk - 2 * OF_C) * 64;
+#pragma unroll
+                for (int k = 0; k < C / 64; ++k) {
+                    gemm::load<64, THREADS>(gemm::next({begin}, k), weight.columns(row, k * 64), 64);
+                }
+            }
+        }
+        ptx::cp_async_commit();
+    }
+
+    // Where those of step number `number` stand, and of fc2's those of a half of the chunk's columns.
+    __device__ __forceinline__ Tile<64> stage(int number) const {
+        return {ptx::shared_base() + Place<C>::STAGES + number % 2 * STAGE<C>};
+    }
+    static __device__ __forceinline__ Tile<64> of_columns(ptx::Shared begin, int half) {
+        return {begin + half * Tile<64>::bytes(ROWS2)};
+    }
+};
+
+// A warp's 64 rows, from `row` on, and 32 columns of a chunk, number `number` of four, in the tiles of the inner rows.
+struct OfWarp {
+    Tile<64> tile;
+    int row, piece, lane;
+
+    __device__ __forceinline__ OfWarp(int place, int row, int number, int lane)
+        : tile(feed_forward::tile(place, number / 2)), row(row), piece(number % 2 * 4), lane(lane) {}
+
+    // Puts a lane's pair there, as `gemm::for_pairs` counts it.
+    __device__ __forceinline__ void put(int at, int d, uint32_t pair) const {
+        ptx::store_shared(tile.at(row + at, piece + d) + (lane & 3) * 4, pair);
+    }
+
+    // Copies the first `valid` of the block's rows to rows of `stride` values, of which `to` is the block's first.
+    __device__ __forceinline__ void store(uint16_t *to, int stride, int valid) const {
+        ptx::sync_warp();
+#pragma unroll
+        for (int i = 0; i < WARP_ROWS / 8; ++i) {
+            // Of eight lanes' two rows one is in the upper half of eight: their pieces lie in different banks.
+            const int at = row + i * 8 + (lane >> 2 & 1) * 4 + (lane >> 3);
+            if (at < valid) {
+                const auto value = ptx::load_shared<uint4>(tile.at(at, piece + (lane & 3)));
+                const size_t from_first = static_cast<size_t>(at) * stride + (lane & 3) * 8;
+                ptx::store_global(reinterpret_cast<uint4 *>(to + from_first), value);
+            }
+        }
+        // What is put there next takes its place.
+        ptx::sync_warp();
+    }
+};
+
+// results += left · right for 64 rows of the right operand, which are the inner dimension, in tiles of 64 columns; the warp's
+// columns begin at `column`.
+template <int N>
+__device__ __forceinline__ void multiply_rows(float (&results)[4][N][4], Tile<64> left, int row, Tile<64> right, int column,
+                                              int lane) {
+#pragma unroll
+    for (int k = 0; k < gemm::STEP; k += 16) {
+        uint32_t a[4][4];
+#pragma unroll
+        for (int m = 0; m < 4; ++m) gemm::left_fragment<false>(a[m], left, row + m * 16, k, lane);
+#pragma unroll
+        for (int d = 0; d < N; d += 2) {
+            const int first = column + d * 8;
+            uint32_t b[4];
+            gemm::right_fragment<true>(b, gemm::next(right, first / 64), k, first % 64, lane);
+#pragma unroll
+            for (int m = 0; m < 4; ++m) {
+                ptx::mma_m16n8k16_bf16(results[m][d], a[m], b[0], b[1]);
+                ptx::mma_m16n8k16_bf16(results[m][d + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+template <int C> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
+    constexpr int N = C / COLUMN_WARPS / 8;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
+    const int first = blockIdx.x * ROWS, valid = p.rows - first;
+
+    const gemm::Matrix<const uint16_t> x{p.x, p.rows, C}, dy{p.dy, p.rows, C};
+#pragma unroll
+    for (int k = 0; k < C / 64; ++k) {
+        gemm::load<ROWS, THREADS>(tile(Place<C>::X, k), x.columns(first, k * 64), valid);
+        gemm::load<ROWS, THREADS>(tile(Place<C>::DY, k), dy.columns(first, k * 64), valid);
+    }
+    Weights<C> weights(p);
+    weights.load(0);
+
+    const size_t inner_rows = static_cast<size_t>(first) * p.inner + column_warp * 32;
+    float results[4][N][4];
+    gemm::clear(results);
+#pragma unroll 1
+    for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
+        const OfWarp own(Place<C>::INNER, row, column_warp, lane);
+        // Of the last chunk the latter half may be none.
+        const bool busy = chunk + column_warp * 32 < p.inner;
+        float inner[4][4][4];
+        multiply_inner<C>(inner, Place<C>::X, weights, row, column_warp * 32, lane);
+        // Where h is above 0: a bit for the first of each pair, and for the second.
+        uint32_t above[2] = {};
+        if (busy) {
+            gemm::add_bias(inner, p.bias1 + chunk + column_warp * 32, true, lane);
+            int number = 0;
+            gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
+                const uint32_t pair = ptx::pack_bf16(low, high);
+                above[0] |= (bf16_low(pair) > 0.0f ? 1u : 0u) << number;
+                above[1] |= (bf16_high(pair) > 0.0f ? 1u : 0u) << number;
+                ++number;
+                own.put(at, d, pair);
+            });
+            own.store(p.hidden + inner_rows + chunk, p.inner, valid);
+        }
+
+        gemm::clear(inner);
+#pragma unroll 1
+        for (int k = 0; k < C / 64; k += 2) {
+            const Tile<64> half = Weights<C>::of_columns(next(weights).begin, column_warp / 2);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                if (k + i >= C / 64 || !busy) continue;
+                gemm::multiply<false, true>(inner, tile(Place<C>::DY, k + i), row, gemm::next(half, i), lane,
+                                            column_warp % 2 * 32);
+            }
+        }
+        if (busy) {
+            int number = 0;
+            gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
+                own.put(at, d, ptx::pack_bf16((above[0] >> number & 1) != 0 ? low : 0.0f,
+                                              (above[1] >> number & 1) != 0 ? high : 0.0f));
+                ++number;
+            });
+            own.store(p.d_hidden + inner_rows + chunk, p.inner, valid);
+        }
+
+        const int steps = min(p.inner - chunk, CHUNK) / 64;
+#pragma unroll 1
+        for (int step = 0; step < steps; ++step) {
+            const Tile<64> stage = next(weights);
+            multiply_rows(results, tile(Place<C>::INNER, step), row, stage, column_warp * (C / 4), lane);
+        }
+    }
+
+    const int column = column_warp * (C / 4);
+    gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
+        const int piece = column / 8 + d;
+        const ptx::Shared place = tile(Place<C>::DY, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+        const auto other = ptx::load_shared<uint32_t>(place);
+        // A lane's pairs take the place of those that it has read.
+        ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
+    });
+    ptx::barrier();
+    store_rows<C>(p.dx + static_cast<size_t>(first) * C, Place<C>::DY, valid);
+}
+
+} // namespace
+} // namespace feed_forward
+
+#define FEED_FORWARD_BACKWARD(NAME, C)                                                                                \
+    extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                             \
+        NAME(const __grid_constant__ FeedForwardBackward p) {                                                         \
+        feed_forward::backward<C>(p);                                                                                 \
+    }
+FEED_FORWARD_BACKWARD(feed_forward_backward_c64, 64)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c128, 128)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c192, 192)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c256, 256)
