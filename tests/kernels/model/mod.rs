@@ -344,7 +344,7 @@ fn gradients_are_right_at_full_size() {
     assert_eq!([hidden_size, num_heads, num_blocks, ffn_size], [256, 8, 6, 1024]);
     let problem = Problem::draw(config, &[1, 40, 500], Loss::AttentionRank, Relus::Random, 1);
     // Few enough for networks in one kernel.
-    on_gpu_with(Some(8), |gpu| problem.check(gpu, &ROUNDINGS[..3]));
+    on_gpu_with(Some(8), |gpu| problem.check(gpu, &ROUNDINGS[..2]));
 }
 
 /// Of a set that is several blocks' beside the inducing points.

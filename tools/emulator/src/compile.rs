@@ -174,7 +174,9 @@ impl Compiler {
         match (self.build, of_kernels) {
             (Build::Checked | Build::Changed, true) if self.debug => ["-O0", "-g"],
             (Build::Checked | Build::Changed, false) if self.debug => ["-Og", "-g"],
-            (Build::Checked, _) => ["-O2", "-g1"],
+            // With -O2 they take 14.5 instead of 8.7 s to compile (attention's), and 2 % less to run.
+            (Build::Checked, true) => ["-O1", "-g1"],
+            (Build::Checked, false) => ["-O2", "-g1"],
             (Build::Changed, _) => ["-O0", "-g0"],
             (_, false) => ["-O1", "-g1"],
             (Build::Address | Build::Thread, true) => ["-O0", "-g1"],
