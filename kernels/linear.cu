@@ -10,12 +10,12 @@
 // Shapes      x, dx [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width]: as [N, out] if width is out, or by heads as
 //             attention has them, width 32 or 64. Gradients of parameters leave a part for each run of rows.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
-// Launch      forward: grid (out / 64 · N / 128), input: grid (in / 64 · N / 128), the columns fastest; weights: grid
-//             (in / 64 · out / 128, parts). 128 threads, a warp for each 32 rows of the block's 128 × 64 results; shared
+// Launch      forward: grid (out / 64 · N / 128), input: grid (in / 64 · N / 128), the columns fastest; weights, of up to 4
+//             layers: grid (Σ parts · in / 64 · out / 128), the columns fastest and the layers slowest. 128 threads, a warp for each 32 rows of the block's 128 × 64 results; shared
 //             memory: two stages of 64 of the inner dimension, 48 KiB.
 // Types       bf16 in and out, parameters' bias and gradients f32, all sums in f32; the last step is rounded once.
-// Determinism sums over the inner dimension in order; parts are of a size that depends on the shapes alone, and
-//             `partial_sums` adds them. No atomics.
+// Determinism sums over the inner dimension in order; parts are of a size that depends on the shapes of the launch's layers
+//             alone, and `partial_sums` adds them. No atomics.
 // Writes      `=`: y, dx and all parts.
 // Cost        2·N·in·out FLOPs each; x is read out/64 times, W N/128 times, by way of L2. Bound by memory at widths of 256.
 
@@ -89,14 +89,18 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
     linear_backward_weights(const __grid_constant__ LinearBackwardWeights p) {
-    const int tiles = p.inputs / gemm::COLUMNS, block = blockIdx.x;
-    const int input = block % tiles * gemm::COLUMNS, output = block / tiles * gemm::ROWS;
-    const int first = blockIdx.y * p.rows_of_part, end = min(p.rows, first + p.rows_of_part);
-    const Given dy{p.dy, p.rows, p.width}, x{p.x, p.rows, p.inputs};
-    const size_t part = blockIdx.y, outputs = p.outputs, inputs = p.inputs;
-    float *const d_bias = input == 0 ? p.d_bias + part * outputs : nullptr;
-    gemm::weights<LINEAR_THREADS>(dy, p.outputs, output, first, end, p.d_weight + part * outputs * inputs + input,
-                                  inputs, d_bias, [&](Tile<64> tile, int row, int valid) {
-                                      gemm::load<64, LINEAR_THREADS>(tile, x.columns(row, input), valid);
+    int number = 0;
+    for (int i = 1; i < p.count; ++i) number = static_cast<int>(blockIdx.x) >= p.layers[i].first_block ? i : number;
+    const LinearWeights &layer = p.layers[number];
+    const int columns = layer.inputs / gemm::COLUMNS, tiles = columns * ((layer.outputs + gemm::ROWS - 1) / gemm::ROWS);
+    const int block = blockIdx.x - layer.first_block, tile = block % tiles;
+    const int input = tile % columns * gemm::COLUMNS, output = tile / columns * gemm::ROWS;
+    const size_t part = block / tiles, outputs = layer.outputs, inputs = layer.inputs;
+    const int first = static_cast<int>(part) * layer.rows_of_part, end = min(layer.rows, first + layer.rows_of_part);
+    const Given dy{layer.dy, layer.rows, layer.width}, x{layer.x, layer.rows, layer.inputs};
+    float *const d_bias = input == 0 ? layer.d_bias + part * outputs : nullptr;
+    gemm::weights<LINEAR_THREADS>(dy, layer.outputs, output, first, end, layer.d_weight + part * outputs * inputs + input,
+                                  inputs, d_bias, [&](Tile<64> to, int row, int valid) {
+                                      gemm::load<64, LINEAR_THREADS>(to, x.columns(row, input), valid);
                                   });
 }

@@ -12,6 +12,8 @@ enum {
     LINEAR_THREADS = 128,
     /** Bytes of shared memory of a block: two stages of both operands. */
     LINEAR_SHARED_BYTES = 49152,
+    /** Layers of whose parameters one launch computes the gradients, at most. */
+    LINEAR_LAYERS = 4,
 };
 
 /** How the gradient of a layer's input is finished. */
@@ -69,8 +71,8 @@ typedef struct LinearBackwardInput {
     int32_t unused;
 } LinearBackwardInput;
 
-/** Arguments of `linear_backward_weights`. */
-typedef struct LinearBackwardWeights {
+/** A layer of `linear_backward_weights`. */
+typedef struct LinearWeights {
     /** [outputs / width, rows, width] bf16 */
     const uint16_t *dy;
     /** [rows, inputs] bf16 */
@@ -88,6 +90,15 @@ typedef struct LinearBackwardWeights {
     int32_t width;
     /** Rows of a part, a multiple of 64. */
     int32_t rows_of_part;
+    /** Its first blockIdx.x: those of each part's tiles follow, part by part. */
+    int32_t first_block;
+} LinearWeights;
+
+/** Arguments of `linear_backward_weights`. */
+typedef struct LinearBackwardWeights {
+    LinearWeights layers[LINEAR_LAYERS];
+    /** Layers, at least 1. */
+    int32_t count;
     /** Fills the struct. */
     int32_t unused;
 } LinearBackwardWeights;

@@ -3,13 +3,13 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward};
+use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
-use setrank::ops::linear::check::{Answer, PRODUCTS, Problem, Product, shape};
+use setrank::ops::linear::check::{Answer, PRODUCTS, Problem, Product, group, shape};
 use setrank::ops::linear::{
-    Activation, DeviceLinear, InputFinish, InputGradient, Layout, LinearShape, linear_backward_input,
-    linear_backward_weights, linear_forward,
+    Activation, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,
+    linear_backward_input, linear_backward_weights, linear_forward,
 };
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
@@ -47,21 +47,7 @@ impl family::Problem for Problem {
                 let numbers = plan.backward_input_numbers(finish);
                 family::launch(plan.backward_input().unwrap(), &numbers, buffers)
             }
-            Product::Weights => {
-                let weights = poisoned::<f32>(plan.parts() * outputs * inputs);
-                let buffers = vec![
-                    (offset_of!(LinearBackwardWeights, dy), "dy", dy),
-                    (offset_of!(LinearBackwardWeights, x), "x", given(&self.x)),
-                    (offset_of!(LinearBackwardWeights, d_weight), "d_weight", weights),
-                    (
-                        offset_of!(LinearBackwardWeights, d_bias),
-                        "d_bias",
-                        poisoned::<f32>(plan.parts() * outputs),
-                    ),
-                ];
-                let numbers = plan.backward_weights_numbers();
-                family::launch(plan.backward_weights().unwrap(), &numbers, buffers)
-            }
+            Product::Weights => of_weights(&[self]),
         }
     }
 
@@ -70,13 +56,62 @@ impl family::Problem for Problem {
         let answer: Answer = match self.product {
             Product::Forward(_) => vec![rounded("y")],
             Product::Input(_) => vec![rounded("dx")],
-            Product::Weights => vec![
-                sum_of_parts(launch, "d_weight", &self.d_weight),
-                sum_of_parts(launch, "d_bias", &self.d_bias),
-            ],
+            Product::Weights => sums_of_parts(launch, self, 0),
         };
         self.deviations(&answer)
     }
+}
+
+/// Layers whose parameters' gradients one launch computes.
+struct Group([Problem; 3]);
+
+impl family::Problem for Group {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        of_weights(&self.0.each_ref())
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let of = |(number, problem): (usize, &Problem)| {
+            problem.deviations(&sums_of_parts(launch, problem, number))
+        };
+        self.0.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+/// Names of the buffers of each layer of a launch: dy, x, and the parts of dW and db.
+const LAYERS: [[&str; 4]; 3] = [
+    ["dy", "x", "d_weight", "d_bias"],
+    ["dy 1", "x 1", "d_weight 1", "d_bias 1"],
+    ["dy 2", "x 2", "d_weight 2", "d_bias 2"],
+];
+
+/// The launch of the gradients of these layers' parameters.
+fn of_weights(problems: &[&Problem]) -> Launch {
+    let layers: Vec<_> = problems.iter().map(|problem| (problem.shape, problem.layout)).collect();
+    let plan = WeightsPlan::new(&layers).unwrap();
+    let mut buffers = Vec::new();
+    for (number, problem) in problems.iter().enumerate() {
+        let LinearShape { inputs, outputs, .. } = problem.shape;
+        let at = offset_of!(LinearBackwardWeights, layers) + number * size_of::<LinearWeights>();
+        let [dy, x, d_weight, d_bias] = LAYERS[number];
+        buffers.extend([
+            (at + offset_of!(LinearWeights, dy), dy, given(&problem.laid_out(&problem.dy))),
+            (at + offset_of!(LinearWeights, x), x, given(&problem.x)),
+            (
+                at + offset_of!(LinearWeights, d_weight),
+                d_weight,
+                poisoned::<f32>(plan.parts(number) * outputs * inputs),
+            ),
+            (at + offset_of!(LinearWeights, d_bias), d_bias, poisoned::<f32>(plan.parts(number) * outputs)),
+        ]);
+    }
+    family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
+}
+
+/// dW and db of layer `number` of a launch.
+fn sums_of_parts(launch: &Launch, problem: &Problem, number: usize) -> Answer {
+    let [_, _, d_weight, d_bias] = LAYERS[number];
+    vec![sum_of_parts(launch, d_weight, &problem.d_weight), sum_of_parts(launch, d_bias, &problem.d_bias)]
 }
 
 /// What was there before, with the parts that a launch left.
@@ -88,7 +123,7 @@ pub fn sum_of_parts(launch: &Launch, name: &str, before: &[f32]) -> Vec<f64> {
     sums.collect()
 }
 
-const BUGS: [Bug; 12] = [
+const BUGS: [Bug; 13] = [
     Bug {
         what: "a missing barrier",
         file: "gemm.cuh",
@@ -172,8 +207,8 @@ const BUGS: [Bug; 12] = [
     Bug {
         what: "rows of the next part",
         file: "linear.cu",
-        right: "end = min(p.rows, first + p.rows_of_part)",
-        wrong: "end = p.rows",
+        right: "end = min(layer.rows, first + layer.rows_of_part)",
+        wrong: "end = layer.rows",
         kernels: "linear_backward_weights",
         found_by: &[WRONG_RESULTS],
     },
@@ -185,18 +220,20 @@ const BUGS: [Bug; 12] = [
         kernels: "linear_backward_weights",
         found_by: &[WRONG_RESULTS],
     },
+    Bug {
+        what: "tiles of the next part",
+        file: "linear.cu",
+        right: "const size_t part = block / tiles,",
+        wrong: "const size_t part = block / columns,",
+        kernels: "linear_backward_weights",
+        found_by: &["of `d_weight", "of `d_bias", "of `dy", "of `x", WRONG_RESULTS],
+    },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 5] = [
+const WRONG_LAUNCHES: [WrongLaunch; 4] = [
     WrongLaunch::too_little_shared_memory(""),
     WrongLaunch::a_block_too_few(""),
-    WrongLaunch {
-        what: "a part too few",
-        change: |launch| launch.grid[1] -= 1,
-        kernels: "linear_backward_weights",
-        found_by: &[WRONG_RESULTS],
-    },
-    WrongLaunch::a_block_too_many("linear_backward_weights", &["of `dy` of", "of `x` of"]),
+    WrongLaunch::a_block_too_many("linear_backward_weights", &["store_global of"]),
     WrongLaunch {
         what: "a buffer that is too short",
         change: |launch| launch.buffers[0].bytes.truncate(4096),
@@ -210,7 +247,8 @@ fn cases() -> Vec<Case> {
     let case =
         |(product, layout)| Case::new(Limits::SM_90, Problem::random(shape(product), layout, product, 1));
     let plain = |product: &Product| *product == Product::Input(InputFinish::Plain);
-    PRODUCTS.into_iter().filter(|(product, _)| !plain(product)).map(case).collect()
+    let of_layers = PRODUCTS.into_iter().filter(|(product, _)| !plain(product)).map(case);
+    of_layers.chain([Case::new(Limits::SM_90, Group(group([261, 70, 130], 1)))]).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -275,7 +313,7 @@ fn what_does_not_fit_is_refused() {
         let mut weight: Buffer<bf16> = mine.take(128 * 64).unwrap();
         let mut bias: Buffer<f32> = mine.take(128).unwrap();
         let mut d_weight: Buffer<f32> = mine.take(128 * 64).unwrap();
-        let mut scratch: Buffer<f32> = mine.take(shape.scratch_len(&Limits::SM_90)).unwrap();
+        let mut scratch: Buffer<f32> = mine.take(WeightsPlan::scratch_len(&[shape])).unwrap();
         let mut d_bias: Buffer<f32> = mine.take(128).unwrap();
         let other_weight: Buffer<bf16> = theirs.take(128 * 64).unwrap();
         let gpu = &gpus[0];
@@ -321,7 +359,9 @@ fn what_does_not_fit_is_refused() {
         }
 
         let mut gradients = |d_weight: &mut Buffer<f32>, scratch: &mut Buffer<f32>| {
-            linear_backward_weights(gpu, d_weight, &mut d_bias, &y, rows, &x, scratch, shape)
+            let (weight, bias) = (d_weight, &mut d_bias);
+            let layer = LayerGradients { weight, bias, dy: &y, layout: rows, x: &x, shape };
+            linear_backward_weights(gpu, [layer], scratch)
         };
         gradients(&mut d_weight, &mut scratch).unwrap();
         let mut short = scratch.part(0..64).unwrap();
@@ -338,24 +378,35 @@ fn what_does_not_fit_is_refused() {
     .unwrap();
 }
 
-/// Gradients of parameters are added to what is there.
+/// Gradients of parameters are added to what is there, of a layer without rows none.
 #[test]
 fn gradients_are_added() {
     driver::with(&Configuration::default(), |_| {
         let gpu = Gpu::new(0).unwrap();
-        let mut arena = gpu.arena("a layer", 1 << 20).unwrap();
+        let mut arena = gpu.arena("layers", 1 << 20).unwrap();
         let shape = LinearShape { rows: 2, inputs: 64, outputs: 64 };
+        let empty = LinearShape { rows: 0, ..shape };
         let [mut x, mut dy] = [arena.take::<bf16>(128).unwrap(), arena.take(128).unwrap()];
         gpu.upload(&mut x, &[bf16::ONE; 128]).unwrap();
         gpu.upload(&mut dy, &[bf16::ONE; 128]).unwrap();
-        let [mut d_weight, mut d_bias] = [arena.take::<f32>(64 * 64).unwrap(), arena.take(64).unwrap()];
-        let mut scratch = arena.take(shape.scratch_len(gpu.limits())).unwrap();
-        gpu.upload(&mut d_weight, &[1.5; 64 * 64]).unwrap();
-        gpu.upload(&mut d_bias, &[0.5; 64]).unwrap();
-        linear_backward_weights(&gpu, &mut d_weight, &mut d_bias, &dy, Layout::Rows, &x, &mut scratch, shape)
-            .unwrap();
-        assert_eq!(gpu.download(&d_weight).unwrap(), [3.5; 64 * 64]);
-        assert_eq!(gpu.download(&d_bias).unwrap(), [2.5; 64]);
+        let [no_x, no_dy] = [(); 2].map(|()| x.part(0..0).unwrap());
+        let mut scratch = arena.take(WeightsPlan::scratch_len(&[empty, shape])).unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| {
+            let [mut weight, mut bias] = [arena.take::<f32>(64 * 64).unwrap(), arena.take(64).unwrap()];
+            gpu.upload(&mut weight, &[1.5; 64 * 64]).unwrap();
+            gpu.upload(&mut bias, &[0.5; 64]).unwrap();
+            [weight, bias]
+        });
+        let layout = Layout::Rows;
+        let [weight, bias] = &mut first;
+        let none = LayerGradients { weight, bias, dy: &no_dy, layout, x: &no_x, shape: empty };
+        let [weight, bias] = &mut second;
+        let layer = LayerGradients { weight, bias, dy: &dy, layout, x: &x, shape };
+        linear_backward_weights(&gpu, [none, layer], &mut scratch).unwrap();
+        for ([weight, bias], more) in [(first, 0.0), (second, 2.0)] {
+            assert_eq!(gpu.download(&weight).unwrap(), [1.5 + more; 64 * 64]);
+            assert_eq!(gpu.download(&bias).unwrap(), [0.5 + more; 64]);
+        }
     })
     .unwrap();
 }

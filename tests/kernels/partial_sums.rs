@@ -2,11 +2,11 @@
 
 use std::mem::offset_of;
 
-use setrank::device::abi::PartialSums;
+use setrank::device::abi::{PartialSum, PartialSums};
 use setrank::device::check::Deviation;
-use setrank::device::{Gpu, Limits};
+use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::partial_sums::check::Problem;
-use setrank::ops::partial_sums::{PartialSumsPlan, partial_sums};
+use setrank::ops::partial_sums::{PartialSumsPlan, SumOfParts, partial_sums};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
@@ -20,17 +20,43 @@ pub const FAMILY: Family =
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let plan = PartialSumsPlan::new(self.into().len(), self.count()).unwrap();
-        let buffers = vec![
-            (offset_of!(PartialSums, parts), "parts", given(self.parts())),
-            (offset_of!(PartialSums, into), "into", given(self.into())),
-        ];
-        family::launch(plan.launch().expect("a problem has parts"), &plan.numbers(), buffers)
+        launch_of(std::slice::from_ref(self))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         vec![("sums", self.deviation(&family::result::<f32>(launch, "into")))]
     }
+}
+
+/// Several at once.
+struct Group(Vec<Problem>);
+
+impl family::Problem for Group {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        launch_of(&self.0)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let of = |(problem, [_, into]): (&Problem, &[&str; 2])| {
+            ("sums", problem.deviation(&family::result::<f32>(launch, into)))
+        };
+        self.0.iter().zip(&BUFFERS).map(of).collect()
+    }
+}
+
+/// Names of the buffers of each sum of a launch.
+const BUFFERS: [[&str; 2]; 3] = [["parts", "into"], ["parts 1", "into 1"], ["parts 2", "into 2"]];
+
+fn launch_of(problems: &[Problem]) -> Launch {
+    let shapes: Vec<_> = problems.iter().map(|problem| (problem.into().len(), problem.count())).collect();
+    let plan = PartialSumsPlan::new(&shapes).unwrap();
+    let mut buffers = Vec::new();
+    for (number, (problem, [parts, into])) in problems.iter().zip(BUFFERS).enumerate() {
+        let at = offset_of!(PartialSums, sums) + number * size_of::<PartialSum>();
+        buffers.push((at + offset_of!(PartialSum, parts), parts, given(problem.parts())));
+        buffers.push((at + offset_of!(PartialSum, into), into, given(problem.into())));
+    }
+    family::launch(plan.launch().expect("a problem has parts"), &plan.numbers(), buffers)
 }
 
 const BUGS: [Bug; 7] = [
@@ -45,10 +71,10 @@ const BUGS: [Bug; 7] = [
     Bug {
         what: "loads behind the parts",
         file: "partial_sums.cu",
-        right: "    if (inside) {",
-        wrong: "    if (lane >= 0) {",
+        right: "    if (inside && warp < warps) {",
+        wrong: "    if (warp < warps) {",
         kernels: "",
-        found_by: &["of `parts` of"],
+        found_by: &["of `parts"],
     },
     Bug {
         what: "stores behind the sums",
@@ -56,7 +82,7 @@ const BUGS: [Bug; 7] = [
         right: "if (warp > 0 || !inside) return;",
         wrong: "if (warp > 0) return;",
         kernels: "",
-        found_by: &["of `into` of"],
+        found_by: &["of `into"],
     },
     Bug {
         what: "parts that all warps take",
@@ -69,8 +95,8 @@ const BUGS: [Bug; 7] = [
     Bug {
         what: "the last part left out",
         file: "partial_sums.cu",
-        right: "part < p.count;",
-        wrong: "part < p.count - 1;",
+        right: "part < of.count;",
+        wrong: "part < of.count - 1;",
         kernels: "",
         found_by: &[WRONG_RESULTS],
     },
@@ -85,7 +111,7 @@ const BUGS: [Bug; 7] = [
     Bug {
         what: "sums that replace what was there",
         file: "partial_sums.cu",
-        right: "ptx::load_global(p.into + column) + sum",
+        right: "ptx::load_global(of.into + column) + sum",
         wrong: "sum",
         kernels: "",
         found_by: &[WRONG_RESULTS],
@@ -102,7 +128,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 4] = [
             launch.buffers[0].bytes.truncate(len - 4);
         },
         kernels: "",
-        found_by: &["of `parts` of"],
+        found_by: &["of `parts"],
     },
     WrongLaunch {
         what: "more threads than the kernel is for",
@@ -113,10 +139,10 @@ const WRONG_LAUNCHES: [WrongLaunch; 4] = [
 ];
 
 fn cases() -> Vec<Case> {
-    [(33, 2), (70, 19), (65, 8)]
-        .into_iter()
-        .map(|(length, count)| Case::new(Limits::SM_90, Problem::random(length, count, length as u64)))
-        .collect()
+    let problem = |(length, count)| Problem::random(length, count, length as u64);
+    let alone = [(33, 2), (70, 19), (65, 8)].map(|sum| Case::new(Limits::SM_90, problem(sum)));
+    let group = Group([(33, 9), (65, 2), (1, 4)].map(problem).into());
+    alone.into_iter().chain([Case::new(Limits::SM_90, group)]).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -150,17 +176,27 @@ fn what_does_not_fit_is_refused() {
         let theirs = arenas[1].take::<f32>(48).unwrap();
         gpus[0].zero(&mut into).unwrap();
         gpus[0].upload(&mut whole, &[1.0; 64]).unwrap();
+        let sum = |gpu, into: &mut Buffer<f32>, parts: &Buffer<f32>, count| {
+            partial_sums(gpu, vec![SumOfParts { into, parts: parts.part(0..parts.len()).unwrap(), count }])
+        };
         // More parts than are added are there.
-        partial_sums(&gpus[0], &mut into, &whole, 3).unwrap();
+        sum(&gpus[0], &mut into, &whole, 3).unwrap();
         assert_eq!(gpus[0].download(&into).unwrap(), [3.0; 16]);
         // Nothing is launched.
-        partial_sums(&gpus[0], &mut into, &whole, 0).unwrap();
-        let mut part = whole.part(16..32).unwrap();
+        sum(&gpus[0], &mut into, &whole, 0).unwrap();
+        partial_sums(&gpus[0], vec![]).unwrap();
+        let (mut part, mut same) = (whole.part(16..32).unwrap(), into.part(8..16).unwrap());
+        let twice = vec![
+            SumOfParts { into: &mut into, parts: whole.part(0..64).unwrap(), count: 1 },
+            SumOfParts { into: &mut same, parts: whole.part(0..64).unwrap(), count: 1 },
+        ];
+        let twice = partial_sums(&gpus[0], twice);
         for (error, says) in [
-            (partial_sums(&gpus[0], &mut into, &whole, 5), "parts [count, len] has 64 values, not 80"),
-            (partial_sums(&gpus[0], &mut into, &theirs, 3), "a buffer of another GPU"),
-            (partial_sums(&gpus[1], &mut into, &theirs, 3), "a buffer of another GPU"),
-            (partial_sums(&gpus[0], &mut part, &whole, 1), "share memory"),
+            (sum(&gpus[0], &mut into, &whole, 5), "parts [count, len] has 64 values, not 80"),
+            (sum(&gpus[0], &mut into, &theirs, 3), "a buffer of another GPU"),
+            (sum(&gpus[1], &mut into, &theirs, 3), "a buffer of another GPU"),
+            (sum(&gpus[0], &mut part, &whole, 1), "share memory"),
+            (twice, "share memory"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

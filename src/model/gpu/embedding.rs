@@ -10,8 +10,8 @@ use crate::device::{Buffer, DeviceError};
 use crate::model::layout::{InputSlots, LinearSlots};
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
-    linear_forward,
+    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
+    linear_backward_weights, linear_forward,
 };
 use crate::ops::rbf::{DeviceRbf, rbf_backward, rbf_forward};
 use crate::ops::row_sums::relu_backward;
@@ -158,8 +158,9 @@ impl Embedding<'_> {
         shape: LinearShape,
     ) -> Result<(), DeviceError> {
         let [mut d_weight, mut d_bias] = with.gradients_at(slots.ranges())?;
-        let gpu = self.pass.gpu;
-        linear_backward_weights(gpu, &mut d_weight, &mut d_bias, dy, Layout::Rows, x, with.sums, shape)
+        let (weight, bias, layout) = (&mut d_weight, &mut d_bias, Layout::Rows);
+        let gradients = LayerGradients { weight, bias, dy, layout, x, shape };
+        linear_backward_weights(self.pass.gpu, [gradients], with.sums)
     }
 
     /// Of the linear input.

@@ -16,8 +16,8 @@ use crate::ops::attention::{
 use crate::ops::dropout::Dropout;
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
-    linear_forward,
+    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
+    linear_backward_weights, linear_forward,
 };
 use crate::ops::row_sums::sum_repeats;
 
@@ -117,7 +117,9 @@ impl Pass<'_> {
     ) -> Result<(), DeviceError> {
         let (gpu, layout, shape) = (self.gpu, self.layout(), self.projection(slots, x));
         let [mut d_weight, mut d_bias] = with.gradients_at(slots.ranges())?;
-        linear_backward_weights(gpu, &mut d_weight, &mut d_bias, dy, layout, x, with.sums, shape)?;
+        let (weight, bias) = (&mut d_weight, &mut d_bias);
+        let gradients = LayerGradients { weight, bias, dy, layout, x, shape };
+        linear_backward_weights(gpu, [gradients], with.sums)?;
         let layer = self.params.layer(slots)?;
         linear_backward_input(gpu, dx, dy, layout, &layer.weight, finish, shape)
     }

@@ -11,8 +11,8 @@ use crate::model::setrank::Keep;
 use crate::ops::feed_forward::{FeedForwardShape, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
-    linear_forward,
+    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
+    linear_backward_weights, linear_forward,
 };
 
 /// out `[rows, C]` = LayerNorm(x + fc2(ReLU(fc1(x))))
@@ -85,10 +85,14 @@ pub fn backward(
         linear_backward_input(gpu, d, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
         inner
     };
-    let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc2.ranges())?;
-    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, next, Layout::Rows, &inner, with.sums, fc2)?;
-    let [mut d_weight, mut d_bias] = with.gradients_at(slots.fc1.ranges())?;
-    linear_backward_weights(gpu, &mut d_weight, &mut d_bias, &d_hidden, Layout::Rows, x, with.sums, fc1)
+    let [[mut weight1, mut bias1], [mut weight2, mut bias2]] =
+        [with.gradients_at(slots.fc1.ranges())?, with.gradients_at(slots.fc2.ranges())?];
+    let layout = Layout::Rows;
+    let layer2 =
+        LayerGradients { weight: &mut weight2, bias: &mut bias2, dy: next, layout, x: &inner, shape: fc2 };
+    let layer1 =
+        LayerGradients { weight: &mut weight1, bias: &mut bias1, dy: &d_hidden, layout, x, shape: fc1 };
+    linear_backward_weights(gpu, [layer2, layer1], with.sums)
 }
 
 /// Both layers in one kernel.

@@ -9,7 +9,7 @@
 //! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H
 //! heads and each pair of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n
 //! pairs over the sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Where an
-//! IMSAB model has up to 32 inducing points and a set has more than 1024 documents, what its parts leave is C/2 bytes a
+//! IMSAB model has up to 32 inducing points and a set has more than 1024 documents, what its parts leave is at most C/2 bytes a
 //! document. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
@@ -23,7 +23,7 @@ use crate::device::{Arena, Limits};
 use crate::model::setrank::Keep;
 use crate::ops::attention::{Heads, Parts, Roles, ScratchLen};
 use crate::ops::layer_norm::NormShape;
-use crate::ops::linear::LinearShape;
+use crate::ops::linear::{LinearShape, WeightsPlan};
 use crate::ops::rbf::RbfShape;
 use crate::ops::score::score_scratch_len;
 
@@ -204,19 +204,16 @@ pub(super) fn d_queries(config: &ModelConfig, extent: Extent) -> usize {
 pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
     let (n, c, g) = (extent.documents, config.hidden_size, config.ffn_size);
     let points = extent.points(config);
-    let linear = |rows, inputs, outputs| LinearShape { rows, inputs, outputs }.scratch_len(limits);
+    let of = |rows, inputs, outputs| LinearShape { rows, inputs, outputs };
+    let linear = |rows, inputs, outputs| WeightsPlan::scratch_len(&[of(rows, inputs, outputs)]);
+    let network = |rows| WeightsPlan::scratch_len(&[of(rows, g, c), of(rows, c, g)]);
     let norm = |rows, width| NormShape { rows, width }.scratch_len(limits);
-    let mut all = vec![score_scratch_len(n, c), norm(n, c), linear(n, c, g), linear(n, g, c)];
+    let mut all = vec![score_scratch_len(n, c), norm(n, c), network(n)];
     match config.encoder {
         Encoder::Msab => all.push(linear(n, c, 3 * c)),
         Encoder::Imsab => {
             all.extend([linear(n, c, c), linear(n, c, 2 * c), linear(config.num_inducing, c, c)]);
-            all.extend([
-                linear(points, c, 2 * c),
-                norm(points, c),
-                linear(points, c, g),
-                linear(points, g, c),
-            ]);
+            all.extend([linear(points, c, 2 * c), norm(points, c), network(points)]);
         }
     }
     match config.input {

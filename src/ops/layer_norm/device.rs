@@ -5,7 +5,7 @@ use half::bf16;
 use super::NormShape;
 use crate::device::abi::{LayerNormBackward, LayerNormForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::partial_sums;
+use crate::ops::partial_sums::{SumOfParts, partial_sums};
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for LayerNormForward {}
@@ -141,6 +141,8 @@ pub fn layer_norm_backward(
     };
     // SAFETY: as in the forward pass; the parts fit into the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    partial_sums(gpu, d_weight, &scratch.part(0..needed / 2)?, shape.runs())?;
-    partial_sums(gpu, d_bias, &scratch.part(needed / 2..needed)?, shape.runs())
+    let [parts_of_weight, parts_of_bias] = [scratch.part(0..needed / 2)?, scratch.part(needed / 2..needed)?];
+    let count = shape.runs();
+    let weight = SumOfParts { into: d_weight, parts: parts_of_weight, count };
+    partial_sums(gpu, vec![weight, SumOfParts { into: d_bias, parts: parts_of_bias, count }])
 }

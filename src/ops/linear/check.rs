@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{
-    Activation, DeviceLinear, InputFinish, InputGradient, Layout, LinearPlan, LinearShape, WeightGradients,
-    WeightJob, Weights, backward_input, backward_weights, forward, linear_backward_input,
-    linear_backward_weights, linear_forward, relu_backward,
+    Activation, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearPlan, LinearShape,
+    WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
+    linear_backward_input, linear_backward_weights, linear_forward, relu_backward,
 };
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
@@ -15,7 +15,7 @@ use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::scratch::PerThread;
-use crate::ops::values::{added, plain_product, transposed, wide};
+use crate::ops::values::{added, narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
 /// Which of a layer's products.
@@ -151,8 +151,8 @@ impl Problem {
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let LinearShape { rows, inputs, outputs } = self.shape;
-        let [x, weight, dy, other] = [&self.x, &self.weight, &self.dy, &self.other]
-            .map(|values| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>());
+        let [x, weight, dy, other] =
+            [&self.x, &self.weight, &self.dy, &self.other].map(|values| narrow(values));
         let order = |len| draw.order(len);
         let rounded = |values: &[f32]| values.iter().map(|&value| bf16::from_f32(value).to_f64()).collect();
         match self.product {
@@ -206,6 +206,16 @@ impl Problem {
         self.names().iter().enumerate().map(|(at, &name)| (name, of(at))).collect()
     }
 
+    /// What the results of an answer are called, and how far they are off.
+    fn check(&self, found: &Answer, whose: &str) -> Vec<Checked> {
+        let check = |(at, (result, deviation)): (usize, (&str, Deviation))| {
+            let Problem { product, layout, shape, .. } = self;
+            let what = format!("{whose}, {product:?}, {layout:?}, {} rows: {result}", shape.rows);
+            Checked::new(what, deviation, || (found[at].clone(), self.exact().swap_remove(at)))
+        };
+        self.deviations(found).into_iter().enumerate().map(check).collect()
+    }
+
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let LinearShape { rows, inputs, outputs } = self.shape;
@@ -230,27 +240,47 @@ impl Problem {
                 linear_backward_input(gpu, &mut dx, &dy, self.layout, &weight, finish, self.shape)?;
                 dx
             }
-            Product::Weights => {
-                let (dy, x) = (uploaded(gpu, &self.laid_out(&self.dy))?, uploaded(gpu, &self.x)?);
-                let mut d_weight = uploaded(gpu, &self.d_weight)?;
-                let mut d_bias = uploaded(gpu, &self.d_bias)?;
-                let mut scratch = taken(gpu, self.shape.scratch_len(gpu.limits()))?;
-                let (layout, shape) = (self.layout, self.shape);
-                linear_backward_weights(
-                    gpu,
-                    &mut d_weight,
-                    &mut d_bias,
-                    &dy,
-                    layout,
-                    &x,
-                    &mut scratch,
-                    shape,
-                )?;
-                return Ok(vec![wide(&gpu.download(&d_weight)?), wide(&gpu.download(&d_bias)?)]);
-            }
+            Product::Weights => return gradients_on(gpu, [self]).map(|[answer]| answer),
         };
         Ok(vec![wide(&gpu.download(&answer)?)])
     }
+}
+
+/// The gradients of the parameters of layers, by a GPU that computes them at once.
+fn gradients_on<const LAYERS: usize>(
+    gpu: &Gpu,
+    problems: [&Problem; LAYERS],
+) -> Result<[Answer; LAYERS], DeviceError> {
+    let mut buffers = Vec::with_capacity(LAYERS);
+    for problem in problems {
+        let operands = [uploaded(gpu, &problem.laid_out(&problem.dy))?, uploaded(gpu, &problem.x)?];
+        buffers.push((operands, [uploaded(gpu, &problem.d_weight)?, uploaded(gpu, &problem.d_bias)?]));
+    }
+    let mut scratch = taken(gpu, WeightsPlan::scratch_len(&problems.map(|problem| problem.shape)))?;
+    let mut of_layers = buffers.iter_mut().zip(problems);
+    let layers = std::array::from_fn(|_| {
+        let (([dy, x], [weight, bias]), problem) = of_layers.next().expect("buffers of every layer");
+        LayerGradients { weight, bias, dy, layout: problem.layout, x, shape: problem.shape }
+    });
+    linear_backward_weights::<LAYERS>(gpu, layers, &mut scratch)?;
+    let mut answers = Vec::with_capacity(LAYERS);
+    for (_, gradients) in &buffers {
+        let [weight, bias] = gradients.each_ref().map(|buffer| gpu.download(buffer));
+        answers.push(vec![wide(&weight?), wide(&bias?)]);
+    }
+    let mut answers = answers.into_iter();
+    Ok(std::array::from_fn(|_| answers.next().expect("an answer for every layer")))
+}
+
+/// Layers whose parameters' gradients one launch computes: of any widths, rows and layouts.
+pub fn group(rows: [usize; 3], seed: u64) -> [Problem; 3] {
+    let [a, b, c] = rows;
+    [
+        (LinearShape { rows: a, inputs: 64, outputs: 192 }, Layout::Rows),
+        (LinearShape { rows: b, inputs: 128, outputs: 64 }, Layout::Heads { width: 32 }),
+        (LinearShape { rows: c, inputs: 64, outputs: 128 }, Layout::Heads { width: 64 }),
+    ]
+    .map(|(shape, layout)| Problem::random(shape, layout, Product::Weights, seed + shape.inputs as u64))
 }
 
 /// All products: with and without what may follow them, and for each layout.
@@ -275,25 +305,27 @@ pub fn shape(product: Product) -> LinearShape {
 
 /// Runs linear layers on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, shape)
+    of_shapes(gpu, shape, [300, 1, 70])
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, |product| LinearShape { rows, ..shape(product) })
+    of_shapes(gpu, |product| LinearShape { rows, ..shape(product) }, [rows; 3])
 }
 
-fn of_shapes(gpu: &Gpu, shape: impl Fn(Product) -> LinearShape) -> Result<Vec<Checked>, DeviceError> {
+fn of_shapes(
+    gpu: &Gpu,
+    shape: impl Fn(Product) -> LinearShape,
+    rows_of_group: [usize; 3],
+) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for (product, layout) in PRODUCTS {
         let problem = Problem::random(shape(product), layout, product, SEED);
-        let found = problem.solve(gpu)?;
-        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
-            let what =
-                format!("linear layer, {product:?}, {layout:?}, {} rows: {result}", problem.shape.rows);
-            let results = || (found[at].clone(), problem.exact().swap_remove(at));
-            checked.push(Checked::new(what, deviation, results));
-        }
+        checked.extend(problem.check(&problem.solve(gpu)?, "linear layer"));
+    }
+    let problems = group(rows_of_group, SEED);
+    for (problem, found) in problems.iter().zip(gradients_on(gpu, problems.each_ref())?) {
+        checked.extend(problem.check(&found, "one of several linear layers"));
     }
     Ok(checked)
 }

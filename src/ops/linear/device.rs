@@ -2,10 +2,10 @@
 
 use half::bf16;
 
-use super::{Activation, InputFinish, Layout, LinearPlan, LinearShape};
-use crate::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward};
+use super::{Activation, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
+use crate::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::partial_sums;
+use crate::ops::partial_sums::{SumOfParts, partial_sums};
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -21,7 +21,18 @@ macro_rules! parameter {
 }
 parameter!(LinearForward);
 parameter!(LinearBackwardInput);
-parameter!(LinearBackwardWeights);
+
+// SAFETY: bindgen makes it of the header that the kernels are compiled with.
+unsafe impl cudarc::driver::DeviceRepr for LinearBackwardWeights {}
+// SAFETY: as above; it has no padding.
+unsafe impl Parameter for LinearBackwardWeights {
+    fn shapes(&self) -> String {
+        let of = |layer: &LinearWeights| {
+            format!("{} rows, {} inputs and {} outputs", layer.rows, layer.inputs, layer.outputs)
+        };
+        self.layers.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join("; ")
+    }
+}
 
 /// A layer's parameters on a GPU.
 #[derive(Clone, Copy, Debug)]
@@ -117,45 +128,62 @@ pub fn linear_backward_input(
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
-/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy; dy is laid out as `dy_layout` says, and scratch holds
-/// [`LinearShape::scratch_len`] values or more.
+/// A layer's gradients of its parameters, and what they are of.
+#[derive(Debug)]
+pub struct LayerGradients<'a> {
+    /// dW `[out, in]`
+    pub weight: &'a mut Buffer<f32>,
+    /// db `[out]`
+    pub bias: &'a mut Buffer<f32>,
+    /// `[rows, out]`, as `layout` says.
+    pub dy: &'a Buffer<bf16>,
+    /// How dy stands.
+    pub layout: Layout,
+    /// `[rows, in]`
+    pub x: &'a Buffer<bf16>,
+    /// Sizes.
+    pub shape: LinearShape,
+}
+
+/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy of up to four layers; scratch holds
+/// [`WeightsPlan::scratch_len`] values or more.
 ///
 /// # Errors
 ///
 /// As [`linear_forward`].
-#[expect(clippy::too_many_arguments, reason = "two results, two inputs, and what says how they stand")]
-pub fn linear_backward_weights(
+pub fn linear_backward_weights<const LAYERS: usize>(
     gpu: &Gpu,
-    d_weight: &mut Buffer<f32>,
-    d_bias: &mut Buffer<f32>,
-    dy: &Buffer<bf16>,
-    dy_layout: Layout,
-    x: &Buffer<bf16>,
+    layers: [LayerGradients<'_>; LAYERS],
     scratch: &mut Buffer<f32>,
-    shape: LinearShape,
 ) -> Result<(), DeviceError> {
-    let plan = LinearPlan::new(shape, dy_layout)?;
-    let LinearShape { rows, inputs, outputs } = shape;
-    let mut operands = Operands::new(gpu, "a linear layer, gradients of its parameters");
-    operands.reads("dy [N, out]", dy, rows * outputs)?;
-    operands.reads("x [N, in]", x, rows * inputs)?;
-    operands.updates("dW [out, in]", d_weight, outputs * inputs)?;
-    operands.updates("db [out]", d_bias, outputs)?;
-    operands.scratch("scratch", scratch, shape.scratch_len(gpu.limits()))?;
-    let Some(launch) = plan.backward_weights() else { return Ok(()) };
-    let parts = plan.parts();
-    let of_weight = parts * outputs * inputs;
-    let mut weight_parts = scratch.part(0..of_weight)?;
-    let mut bias_parts = scratch.part(of_weight..of_weight + parts * outputs)?;
-    let parameter = LinearBackwardWeights {
-        dy: dy.pointer(),
-        x: x.pointer(),
-        d_weight: weight_parts.pointer_mut(),
-        d_bias: bias_parts.pointer_mut(),
-        ..plan.backward_weights_numbers()
-    };
+    let shapes = layers.each_ref().map(|layer| layer.shape);
+    let plan = WeightsPlan::new(&layers.each_ref().map(|layer| (layer.shape, layer.layout)))?;
+    let mut operands = Operands::new(gpu, "linear layers, gradients of their parameters");
+    operands.scratch("scratch", scratch, WeightsPlan::scratch_len(&shapes))?;
+    let mut parameter = plan.numbers();
+    let (mut sums, mut used) = (Vec::with_capacity(2 * LAYERS), 0);
+    for (number, layer) in layers.into_iter().enumerate() {
+        let LayerGradients { weight, bias, dy, x, shape: LinearShape { rows, inputs, outputs }, .. } = layer;
+        operands.reads("dy [N, out]", dy, rows * outputs)?;
+        operands.reads("x [N, in]", x, rows * inputs)?;
+        operands.updates("dW [out, in]", weight, outputs * inputs)?;
+        operands.updates("db [out]", bias, outputs)?;
+        let count = plan.parts(number);
+        let mut take = |len: usize| {
+            used += len;
+            scratch.part(used - len..used)
+        };
+        let (mut weight_parts, mut bias_parts) = (take(count * outputs * inputs)?, take(count * outputs)?);
+        let of_layer = &mut parameter.layers[number];
+        (of_layer.dy, of_layer.x) = (dy.pointer(), x.pointer());
+        (of_layer.d_weight, of_layer.d_bias) = (weight_parts.pointer_mut(), bias_parts.pointer_mut());
+        sums.extend([
+            SumOfParts { into: weight, parts: weight_parts, count },
+            SumOfParts { into: bias, parts: bias_parts, count },
+        ]);
+    }
+    let Some(launch) = plan.launch() else { return Ok(()) };
     // SAFETY: as in `linear_forward`; the parts fill the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    partial_sums(gpu, d_weight, &weight_parts, parts)?;
-    partial_sums(gpu, d_bias, &bias_parts, parts)
+    partial_sums(gpu, sums)
 }

@@ -6,14 +6,19 @@ pub mod check;
 mod device;
 #[cfg(feature = "cuda")]
 mod plan;
+#[cfg(feature = "cuda")]
+mod weights;
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    DeviceLinear, InputGradient, linear_backward_input, linear_backward_weights, linear_forward,
+    DeviceLinear, InputGradient, LayerGradients, linear_backward_input, linear_backward_weights,
+    linear_forward,
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};
 use rayon::prelude::*;
+#[cfg(feature = "cuda")]
+pub use weights::WeightsPlan;
 
 use super::Scalar;
 use super::gemm::{

@@ -3,10 +3,9 @@
 use super::Activation;
 use crate::device::abi::{
     LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_MASKED, LINEAR_PLAIN, LINEAR_ROWS, LINEAR_SHARED_BYTES,
-    LINEAR_THREADS, LinearBackwardInput, LinearBackwardWeights, LinearForward,
+    LINEAR_THREADS, LinearBackwardInput, LinearForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
-use crate::ops::parts::Parts;
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
 /// Sizes of a layer and its batch. On a GPU both widths are multiples of 64.
@@ -18,18 +17,6 @@ pub struct LinearShape {
     pub inputs: usize,
     /// Width of y.
     pub outputs: usize,
-}
-
-impl LinearShape {
-    /// Values of scratch that the gradients of the parameters need; the same for all cards, as the bits are.
-    pub fn scratch_len(&self, _limits: &Limits) -> usize {
-        self.parts().count * (self.outputs * self.inputs + self.outputs)
-    }
-
-    /// How the rows are cut for the gradients of the parameters.
-    pub(super) fn parts(&self) -> Parts {
-        Parts::new(self.rows, blocks(self.inputs, LINEAR_COLUMNS) * blocks(self.outputs, LINEAR_ROWS))
-    }
 }
 
 /// How the columns of y and dy stand in memory.
@@ -97,9 +84,14 @@ impl LinearPlan {
         Ok(LinearPlan { shape, width })
     }
 
-    /// Parts that the gradients of the parameters are summed in.
-    pub fn parts(&self) -> usize {
-        self.shape.parts().count
+    /// Sizes.
+    pub(super) fn shape(&self) -> LinearShape {
+        self.shape
+    }
+
+    /// Columns of y that stand together.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// The launch of `linear_forward`; `None` where there is nothing to do.
@@ -112,22 +104,12 @@ impl LinearPlan {
         self.by_rows("linear_backward_input", self.shape.inputs)
     }
 
-    /// The launch of `linear_backward_weights`; `None` where there is nothing to do.
-    pub fn backward_weights(&self) -> Option<Plan> {
-        let tiles = blocks(self.shape.inputs, LINEAR_COLUMNS) * blocks(self.shape.outputs, LINEAR_ROWS);
-        self.plan("linear_backward_weights", [tiles as u32, self.parts() as u32, 1])
-    }
-
     fn by_rows(&self, kernel: &'static str, columns: usize) -> Option<Plan> {
         let tiles = blocks(columns, LINEAR_COLUMNS) * blocks(self.shape.rows, LINEAR_ROWS);
-        self.plan(kernel, [tiles as u32, 1, 1])
-    }
-
-    fn plan(&self, kernel: &'static str, grid: [u32; 3]) -> Option<Plan> {
         (self.shape.rows > 0).then_some(Plan {
             family: "linear",
             kernel,
-            grid,
+            grid: [tiles as u32, 1, 1],
             block: LINEAR_THREADS,
             shared_bytes: LINEAR_SHARED_BYTES,
         })
@@ -169,22 +151,6 @@ impl LinearPlan {
             unused: 0,
         }
     }
-
-    /// The parameter of `linear_backward_weights` but for its pointers, which are null.
-    pub fn backward_weights_numbers(&self) -> LinearBackwardWeights {
-        LinearBackwardWeights {
-            dy: std::ptr::null(),
-            x: std::ptr::null(),
-            d_weight: std::ptr::null_mut(),
-            d_bias: std::ptr::null_mut(),
-            rows: self.shape.rows as i32,
-            inputs: self.shape.inputs as i32,
-            outputs: self.shape.outputs as i32,
-            width: self.width as i32,
-            rows_of_part: self.shape.parts().rows as i32,
-            unused: 0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -197,20 +163,16 @@ mod tests {
 
     #[test]
     fn blocks_cover_the_results() {
-        for (rows, inputs, outputs, forward, input, weights) in [
-            (1, 64, 64, 1, 1, [1, 1]),
-            (129, 64, 192, 6, 2, [2, 1]),
-            (1280, 256, 1024, 160, 40, [32, 5]),
-            (1 << 30, 4096, 4096, 1 << 29, 1 << 29, [2048, 1]),
-            (1, 1 << 20, 1 << 20, 1 << 14, 1 << 14, [1 << 27, 1]),
+        for (rows, inputs, outputs, forward, input) in [
+            (1, 64, 64, 1, 1),
+            (129, 64, 192, 6, 2),
+            (1280, 256, 1024, 160, 40),
+            (1 << 30, 4096, 4096, 1 << 29, 1 << 29),
+            (1, 1 << 20, 1 << 20, 1 << 14, 1 << 14),
         ] {
             let plan = plan(rows, inputs, outputs);
-            let launches =
-                [plan.forward(), plan.backward_input(), plan.backward_weights()].map(Option::unwrap);
-            assert_eq!(
-                launches.map(|launch| launch.grid),
-                [[forward, 1, 1], [input, 1, 1], [weights[0], weights[1], 1]]
-            );
+            let launches = [plan.forward(), plan.backward_input()].map(Option::unwrap);
+            assert_eq!(launches.map(|launch| launch.grid), [[forward, 1, 1], [input, 1, 1]]);
             for card in [Limits::SM_89, Limits::SM_80, Limits::SM_90] {
                 launches.iter().for_each(|launch| launch.check(&card).unwrap());
             }
@@ -218,16 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn scratch_holds_all_parts() {
-        let shape = LinearShape { rows: 300, inputs: 64, outputs: 128 };
-        assert_eq!(shape.scratch_len(&Limits::SM_90), 2 * (64 * 128 + 128));
-    }
-
-    #[test]
     fn nothing_to_do() {
         let plan = plan(0, 64, 64);
-        assert_eq!([plan.forward(), plan.backward_input(), plan.backward_weights()], [None; 3]);
-        assert_eq!(LinearShape { rows: 0, inputs: 64, outputs: 64 }.scratch_len(&Limits::SM_90), 0);
+        assert_eq!([plan.forward(), plan.backward_input()], [None; 2]);
     }
 
     #[test]

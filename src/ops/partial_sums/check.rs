@@ -1,6 +1,6 @@
 //! Problems of sums of parts on a GPU, their exact answers, and what a kernel's answers are held against.
 
-use super::partial_sums;
+use super::{SumOfParts, partial_sums};
 use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
 use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu};
@@ -65,27 +65,38 @@ impl Problem {
         deviation(&wide(kernel), &plain.each_ref().map(|sums| &sums[..]), &self.exact(), to_f32)
     }
 
-    /// The answer of a GPU.
-    pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f32>, DeviceError> {
-        let (mut into, parts) = (uploaded(gpu, &self.into)?, uploaded(gpu, &self.parts)?);
-        partial_sums(gpu, &mut into, &parts, self.count)?;
-        gpu.download(&into)
+    /// What an answer is called, and how far it is off.
+    fn check(&self, found: &[f32]) -> Checked {
+        let what = format!("sums of {} parts of {} values", self.count, self.into.len());
+        Checked::new(what, self.deviation(found), || (wide(found), self.exact()))
     }
+}
+
+/// The answers of a GPU to problems that it solves at once.
+pub fn solve(gpu: &Gpu, problems: &[Problem]) -> Result<Vec<Vec<f32>>, DeviceError> {
+    let mut into =
+        problems.iter().map(|problem| uploaded(gpu, &problem.into)).collect::<Result<Vec<_>, _>>()?;
+    let sums = problems.iter().zip(&mut into).map(|(problem, into)| {
+        Ok(SumOfParts { into, parts: uploaded(gpu, &problem.parts)?, count: problem.count })
+    });
+    let sums = sums.collect::<Result<Vec<_>, DeviceError>>()?;
+    partial_sums(gpu, sums)?;
+    into.iter().map(|into| gpu.download(into)).collect()
 }
 
 /// Adds up parts on the device and holds the sums against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    [(1, 1), (33, 7), (1000, 100)].into_iter().map(|(length, count)| of_parts(gpu, length, count)).collect()
+    of_parts(gpu, &[(1, 1), (33, 7), (1000, 100)])
 }
 
 /// The same for so many parts of as many values.
 pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
-    Ok(vec![of_parts(gpu, n, n)?])
+    of_parts(gpu, &[(n, n)])
 }
 
-fn of_parts(gpu: &Gpu, length: usize, count: usize) -> Result<Checked, DeviceError> {
-    let problem = Problem::random(length, count, SEED);
-    let found = problem.solve(gpu)?;
-    let what = format!("sums of {count} parts of {length} values");
-    Ok(Checked::new(what, problem.deviation(&found), || (wide(&found), problem.exact())))
+fn of_parts(gpu: &Gpu, sums: &[(usize, usize)]) -> Result<Vec<Checked>, DeviceError> {
+    let problems: Vec<Problem> =
+        sums.iter().map(|&(length, count)| Problem::random(length, count, SEED)).collect();
+    let found = solve(gpu, &problems)?;
+    Ok(problems.iter().zip(&found).map(|(problem, found)| problem.check(found)).collect())
 }

@@ -1,37 +1,48 @@
 //! Sums of parts on a GPU: the kernel of `kernels/partial_sums.cu`.
 
 use super::PartialSumsPlan;
-use crate::device::abi::PartialSums;
+use crate::device::abi::{PartialSum, PartialSums};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 
 // SAFETY: bindgen makes it of the header that the kernel is compiled with.
 unsafe impl cudarc::driver::DeviceRepr for PartialSums {}
-// SAFETY: as above.
+// SAFETY: as above; it has no padding.
 unsafe impl Parameter for PartialSums {
     fn shapes(&self) -> String {
-        format!("{} parts of {} values", self.count, self.length)
+        let of = |sum: &PartialSum| format!("{} parts of {} values", sum.count, sum.length);
+        self.sums.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Queues into `[len]` += Σ of the first `count` rows of parts `[count or more, len]`, in an order that depends on
+/// A sum of parts.
+#[derive(Debug)]
+pub struct SumOfParts<'a> {
+    /// `[len]`: what is added to.
+    pub into: &'a mut Buffer<f32>,
+    /// `[count or more, len]`
+    pub parts: Buffer<f32>,
+    /// Parts that are added.
+    pub count: usize,
+}
+
+/// Queues into `[len]` += Σ of the first `count` rows of parts, of up to eight sums, each in an order that depends on its
 /// `count` alone.
 ///
 /// # Errors
 ///
-/// Parts that are too short, buffers that overlap or are of another GPU, and what the driver refuses.
-pub fn partial_sums(
-    gpu: &Gpu,
-    into: &mut Buffer<f32>,
-    parts: &Buffer<f32>,
-    count: usize,
-) -> Result<(), DeviceError> {
-    let length = into.len();
-    let plan = PartialSumsPlan::new(length, count)?;
-    let mut operands = Operands::new(gpu, "a sum of parts");
-    operands.reads("parts [count, len]", parts, parts.len().max(count.saturating_mul(length)))?;
-    operands.updates("into [len]", into, length)?;
+/// More sums, parts that are too short, buffers that overlap or are of another GPU, and what the driver refuses.
+pub fn partial_sums(gpu: &Gpu, mut sums: Vec<SumOfParts<'_>>) -> Result<(), DeviceError> {
+    let shapes: Vec<(usize, usize)> = sums.iter().map(|sum| (sum.into.len(), sum.count)).collect();
+    let plan = PartialSumsPlan::new(&shapes)?;
+    let mut operands = Operands::new(gpu, "sums of parts");
+    let mut parameter = plan.numbers();
+    // Parts are given back once the launch is queued.
+    for (SumOfParts { into, parts, count }, of) in sums.iter_mut().zip(&mut parameter.sums) {
+        operands.reads("parts [count, len]", parts, parts.len().max(count.saturating_mul(into.len())))?;
+        operands.updates("into [len]", into, into.len())?;
+        (of.parts, of.into) = (parts.pointer(), into.pointer_mut());
+    }
     let Some(launch) = plan.launch() else { return Ok(()) };
-    let parameter = PartialSums { parts: parts.pointer(), into: into.pointer_mut(), ..plan.numbers() };
     // SAFETY: the buffers have the kernel's sizes and do not overlap, and memory that is given back is freed in the
     // stream's order.
     unsafe { gpu.launch(&launch, &parameter) }

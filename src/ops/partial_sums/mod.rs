@@ -4,5 +4,5 @@ pub mod check;
 mod device;
 mod plan;
 
-pub use device::partial_sums;
+pub use device::{SumOfParts, partial_sums};
 pub use plan::PartialSumsPlan;

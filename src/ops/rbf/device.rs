@@ -6,7 +6,7 @@ use super::{RbfPlan, RbfShape};
 use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::linear::{Activation, DeviceLinear};
-use crate::ops::partial_sums::partial_sums;
+use crate::ops::partial_sums::{SumOfParts, partial_sums};
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -130,7 +130,8 @@ pub fn rbf_backward(
     };
     // SAFETY: as above.
     unsafe { gpu.launch(&of_centers, &parameter) }?;
-    partial_sums(gpu, d_weight, &weight_parts, parts)?;
-    partial_sums(gpu, d_bias, &bias_parts, parts)?;
-    partial_sums(gpu, d_centers, &parts_of_centers, center_parts)
+    let weight = SumOfParts { into: d_weight, parts: weight_parts, count: parts };
+    let bias = SumOfParts { into: d_bias, parts: bias_parts, count: parts };
+    let centers = SumOfParts { into: d_centers, parts: parts_of_centers, count: center_parts };
+    partial_sums(gpu, vec![weight, bias, centers])
 }

@@ -5,7 +5,7 @@ use half::bf16;
 use super::{ScorePlan, score_scratch_len};
 use crate::device::abi::{ScoreBackward, ScoreForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::partial_sums;
+use crate::ops::partial_sums::{SumOfParts, partial_sums};
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -96,6 +96,6 @@ pub fn score_backward(
     };
     // SAFETY: as in `score_forward`; the parts fill the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    partial_sums(gpu, d_weight, &weight_parts, parts)?;
-    partial_sums(gpu, d_bias, &bias_parts, parts)
+    let weight = SumOfParts { into: d_weight, parts: weight_parts, count: parts };
+    partial_sums(gpu, vec![weight, SumOfParts { into: d_bias, parts: bias_parts, count: parts }])
 }
