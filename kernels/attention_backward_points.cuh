@@ -25,13 +25,15 @@
 // Types       bf16 in and out; p, s, δ and sums in f32; p and s rounded to bf16 for the products behind them.
 // Determinism the same bits for a set whatever the batch around it: its warps are a matter of its documents alone, sums are
 //             in registers, and are added in a fixed order.
-// Writes      `=`: d_q and d_kv of the table's sets, nothing else. Points of a set that nobody asks get 0.
+// Writes      `=`: d_q and d_kv of the table's sets, nothing else; of parts, those of the documents, and what the points'
+//             gradients are yet to be combined of in partials [parts, H, 64·D] f32. Points of a set that nobody asks get 0.
 // Cost        10·n·M·D FLOPs and n·M exponentials a (set, head); of induce 8·n·D bytes and 8·M·D of the set's points, of
 //             attend 6·n·D + 4·n and 8·M·D, each once. At n 360, M 20 and D 32, of one head: induce 828 products of warps
 //             (68 % of them useful: 20 rows are two tiles), attend 912 (62 %); 1.2 exponentials a pair; 1.87 and 1.89
 //             wavefronts a product (1.68 of induce at M 32). By the rates of an H100 a document and layer of 8 heads takes
 //             0.72 ns of bytes in induce and 0.56 in attend, 0.15 and 0.17 of wavefronts, 0.15 and 0.16 of products: bound
-//             by bytes. A multiprocessor has 8 warps with 32 KB on their way, where 18 KB would do for 800 ns.
+//             by bytes. Parts leave 4 KB of a head in induce and 8 in attend (D 32), which combine reads, where they read 128 of
+//             1024 documents. A multiprocessor has 8 warps with 32 KB on their way, where 18 KB would do for 800 ns.
 // Not-a-number as forward.
 // Lost        δ from o in attend: a third more bytes. The streamed kernels: 7 products, two exponentials a pair, and all
 //             rows twice. Sums of queries from shared memory for each tile: 0.4 wavefronts a product more. A warp for each

@@ -16,11 +16,13 @@
 //             they go through it in chunks; a warp takes up to 3 tiles of 16 queries at a time (2 of heads 64 wide, or
 //             with dropout). In `split`, for 32 shared queries or fewer, each warp has all of them and a part of the
 //             keys, and what the warps gathered is added in the end. A set of more than 1024 documents is several blocks'
-//             then; what they gathered goes through memory, and a block of `combine`, grid (such sets, H), adds it.
+//             then; what they gathered goes through memory, and `combine` adds it: grid (such sets, H), 128 threads, for
+//             each of four warps what one leaves.
 // Types       bf16 in and out; scores, softmax and sums in f32; weights rounded to bf16 for the product with V.
 // Determinism the same bits for a set whatever the batch around it: keys in order, in `split` parts that depend on the
 //             set alone, no atomics.
-// Writes      `=`: every row of the tiles in output and log_sum_exp, nothing else.
+// Writes      `=`: every row of the tiles in output and log_sum_exp, nothing else; of parts, partials [parts, H, 64·D] f32
+//             alone.
 // Cost        4·n²·D FLOPs and n² exponentials a (set, head) of n queries and keys; 4·2·n·D + 4·n bytes, each read once
 //             while keys and values stay and a set is one group's. At n = 360, H 8, D 32, of what would do: 1.03 times the
 //             products and exponentials, 1.00 times the bytes that differ, 0.87 wavefronts of shared memory a product
@@ -29,7 +31,7 @@
 //             instructions (194 for the 24 products and 768 exponentials of a step), 0.82 of exponentials, 0.73 of
 //             products, 0.69 of bytes, 0.32 of wavefronts: 12 warps a multiprocessor are to overlap these, which no card
 //             has shown yet. At n = 40 it is bound by bytes. Parts of a set leave 5 KB of a head (D 32) that combine reads,
-//             where they read 128 KB of 1024 documents at most.
+//             where they read 128 KB of 1024 documents.
 // Range       weights are off by 2⁻²⁴ of the largest score's size, of themselves: scores of 2²⁰ are still worth while,
 //             beyond 2³⁰ they need not be finite. Weights are at most 2⁸ before they are divided by their sum.
 // Not-a-number a NaN or infinity in a set makes non-finite what depends on it, and nothing outside of the set.
@@ -133,6 +135,7 @@ template <int D, bool DROPOUT> __device__ __forceinline__ void forward(const Att
 
 // Of a set whose queries are few: each warp has all of them.
 template <int D> using FewQueries = Softmax<D, ATTENTION_FORWARD_SPLIT_ROWS / 16>;
+static_assert(ATTENTION_FORWARD_SPLIT_ROWS / 16 * (32 / 8 + 1) * 32 * 4 <= ATTENTION_PART_NUMBERS * 32, "a part has room for it");
 
 // Halves of a group in turn add what the others gathered, always in the same order; `own` is where the warp may leave it.
 template <int D>

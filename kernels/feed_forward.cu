@@ -216,9 +216,10 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
 } // namespace
 } // namespace feed_forward
 
-#define FEED_FORWARD(NAME, C)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1) NAME(const __grid_constant__ FeedForward p) { \
-        feed_forward::forward<C>(p);                                                                                           \
+#define FEED_FORWARD(NAME, C)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                            \
+        NAME(const __grid_constant__ FeedForward p) {                                                                \
+        feed_forward::forward<C>(p);                                                                                 \
     }
 FEED_FORWARD(feed_forward_c64, 64)
 FEED_FORWARD(feed_forward_c128, 128)

@@ -110,30 +110,6 @@ struct OfWarp {
     }
 };
 
-// results += left · right for 64 rows of the right operand, which are the inner dimension, in tiles of 64 columns; the warp's
-// columns begin at `column`.
-template <int N>
-__device__ __forceinline__ void multiply_rows(float (&results)[4][N][4], Tile<64> left, int row, Tile<64> right, int column,
-                                              int lane) {
-#pragma unroll
-    for (int k = 0; k < gemm::STEP; k += 16) {
-        uint32_t a[4][4];
-#pragma unroll
-        for (int m = 0; m < 4; ++m) gemm::left_fragment<false>(a[m], left, row + m * 16, k, lane);
-#pragma unroll
-        for (int d = 0; d < N; d += 2) {
-            const int first = column + d * 8;
-            uint32_t b[4];
-            gemm::right_fragment<true>(b, gemm::next(right, first / 64), k, first % 64, lane);
-#pragma unroll
-            for (int m = 0; m < 4; ++m) {
-                ptx::mma_m16n8k16_bf16(results[m][d], a[m], b[0], b[1]);
-                ptx::mma_m16n8k16_bf16(results[m][d + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
-}
-
 template <int C> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
     constexpr int N = C / COLUMN_WARPS / 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -199,7 +175,7 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             const Tile<64> stage = next(weights);
-            multiply_rows(results, tile(Place<C>::INNER, step), row, stage, column_warp * (C / 4), lane);
+            gemm::multiply<false, true>(results, tile(Place<C>::INNER, step), row, stage, lane, column_warp * (C / 4));
         }
     }
 
@@ -218,10 +194,10 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
 } // namespace
 } // namespace feed_forward
 
-#define FEED_FORWARD_BACKWARD(NAME, C)                                                                                \
-    extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                             \
-        NAME(const __grid_constant__ FeedForwardBackward p) {                                                         \
-        feed_forward::backward<C>(p);                                                                                 \
+#define FEED_FORWARD_BACKWARD(NAME, C)                                                                               \
+    extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                            \
+        NAME(const __grid_constant__ FeedForwardBackward p) {                                                        \
+        feed_forward::backward<C>(p);                                                                                \
     }
 FEED_FORWARD_BACKWARD(feed_forward_backward_c64, 64)
 FEED_FORWARD_BACKWARD(feed_forward_backward_c128, 128)

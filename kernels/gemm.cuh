@@ -77,11 +77,13 @@ __device__ __forceinline__ void left_fragment(uint32_t (&fragment)[4], Tile<64> 
     }
 }
 
-// 16 × 16 of the right operand from inner index `k` and column `column` on: two fragments of 8 columns.
+// 16 × 16 of the right operand from inner index `k` and column `column` on: two fragments of 8 columns. BY_K: as above, and
+// columns stand in tiles of 64 one behind the other.
 template <bool BY_K>
 __device__ __forceinline__ void right_fragment(uint32_t (&fragment)[4], Tile<64> tile, int k, int column, int lane) {
     if constexpr (BY_K) {
-        ptx::ldmatrix_x4_transposed(fragment, tile.at(k + (lane & 15), column / 8 + (lane >> 4)));
+        const Tile<64> of_column = next(tile, column / 64);
+        ptx::ldmatrix_x4_transposed(fragment, of_column.at(k + (lane & 15), column % 64 / 8 + (lane >> 4)));
     } else {
         const int row = column + (lane & 7) + (lane >> 4) * 8;
         ptx::ldmatrix_x4(fragment, tile.at(row, k / 8 + (lane >> 3 & 1)));

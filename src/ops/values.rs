@@ -1,11 +1,18 @@
 //! Values as checks of kernels take them: in f64, in other orders, and what plain evaluations make of them.
 
+use half::bf16;
+
 use super::Scalar;
 use crate::device::sums::{RowOfSums, Sums};
 
 /// Values as f64.
 pub(in crate::ops) fn wide<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {
     values.iter().map(|&value| value.into()).collect()
+}
+
+/// Values as f32.
+pub(in crate::ops) fn narrow(values: &[bf16]) -> Vec<f32> {
+    values.iter().map(|value| value.to_f32()).collect()
 }
 
 /// Sums added to what was there before.

@@ -80,7 +80,7 @@ mod mock {
     }
 
     #[test]
-    fn kernels_are_checked_on_every_gpu() {
+    fn kernels_are_checked_where_they_run() {
         let folder = Folder::new();
         let device = "cc=8.9,workers=2,sums=ampere";
         let (_, out, _) = on(&folder, device, "info --devices");

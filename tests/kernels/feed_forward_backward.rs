@@ -49,7 +49,8 @@ impl family::Problem for Problem {
     }
 }
 
-/// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
+/// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template. Those of
+/// `feed_forward.cuh` are planted in both families, whose steps differ.
 const NARROW: &str = "feed_forward_backward_c64";
 
 const BUGS: [Bug; 16] = [
@@ -110,7 +111,7 @@ const BUGS: [Bug; 16] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "the ReLU of the pair before",
+        what: "one bit for all pairs",
         file: "feed_forward_backward.cu",
         right: "                ++number;\n                own.put",
         wrong: "                own.put",
@@ -142,7 +143,7 @@ const BUGS: [Bug; 16] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "the second half of C twice",
+        what: "the first half of C twice",
         file: "feed_forward_backward.cu",
         right: "tile(Place<C>::DY, k + i), row, gemm::next(half, i)",
         wrong: "tile(Place<C>::DY, k + i), row, gemm::next(half, 0)",
@@ -151,9 +152,9 @@ const BUGS: [Bug; 16] = [
     },
     Bug {
         what: "columns of the first tile for all",
-        file: "feed_forward_backward.cu",
-        right: "gemm::next(right, first / 64)",
-        wrong: "gemm::next(right, 0)",
+        file: "gemm.cuh",
+        right: "next(tile, column / 64)",
+        wrong: "next(tile, 0)",
         kernels: "feed_forward_backward_c192",
         found_by: &[WRONG_RESULTS],
     },

@@ -43,9 +43,13 @@ fn every_kernel_is_right_however_a_card_adds() {
         let configuration = Configuration { sums, workers: 2, ..Configuration::default() };
         on(configuration, |_| {
             let gpu = Gpu::new(0).unwrap();
-            for checked in check::FAMILIES.iter().flat_map(|family| (family.run_at)(&gpu, documents).unwrap())
-            {
-                assert!(checked.deviation.is_allowed(), "{sums:?}, {documents} documents: {checked:?}");
+            for family in check::FAMILIES {
+                let all = (family.run_at)(&gpu, documents).unwrap();
+                // Of 9.0 alone there are none that so few documents reach.
+                assert!(!all.is_empty() || family.name.ends_with("_sm90"), "{}", family.name);
+                for checked in all {
+                    assert!(checked.deviation.is_allowed(), "{sums:?}, {documents} documents: {checked:?}");
+                }
             }
         });
     }

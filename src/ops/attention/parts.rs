@@ -5,12 +5,16 @@ use super::{Heads, Roles};
 use crate::device::Plan;
 use crate::device::abi::{
     ATTENTION_COMBINE_WARPS, ATTENTION_FORWARD_SPLIT_ROWS, ATTENTION_PART_NUMBERS, ATTENTION_PART_ROWS,
-    ATTENTION_PARTS, AttentionBlock, AttentionTile,
+    ATTENTION_PARTS, ATTENTION_POINTS_ROWS, AttentionBlock, AttentionTile,
 };
 use crate::device::choice::Fusion;
 
 /// Warps of a block that combines.
 const WARPS: u32 = ATTENTION_COMBINE_WARPS;
+
+// A part leaves two sums of all points, or what forward's warps leave; and what forward cuts it shares out to warps.
+const _: () = assert!(ATTENTION_PART_NUMBERS >= 2 * ATTENTION_POINTS_ROWS);
+const _: () = assert!(ATTENTION_FORWARD_SPLIT_ROWS == ATTENTION_POINTS_ROWS);
 
 /// Where few points ask the documents of a long set, or these ask them, a block would go over all of them: such a set is cut
 /// into parts, by its size alone, so that its results do not depend on the batch.

@@ -15,7 +15,8 @@ use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;
 
 use super::forward::combined;
-use super::{KERNELS, LONGEST, ROLES};
+use super::{KERNELS, LONGEST, ROLES, rising};
+use crate::device::on_gpu;
 use crate::family::{self, given, poisoned};
 
 /// What the kernel for all gradients is to do: of few points, or of sets that stay on the chip.
@@ -335,6 +336,23 @@ fn the_bits_do_not_depend_on_schedule_or_workers() {
         for config in Config::matrix(&[5]) {
             assert!(check(problem(), &config.workers(2)) == first, "{config:?}");
         }
+    }
+}
+
+/// More parts than warps that combine them, of sets that are cut and one that is not.
+#[test]
+fn sets_of_many_parts() {
+    for roles in [Roles::Induce { points: 20 }, Roles::Attend { points: 28 }] {
+        let forward = Problem::random(roles, &[1030, 40, 5200], Heads { count: 1, width: 32 }, 4);
+        let problem = BackwardProblem::new(rising(forward.with_dropout(0.2)), true, 9);
+        let (heads, gradients) = on_gpu(|gpu| {
+            (problem.forward().solve(&gpu).unwrap(), problem.hold(&gpu, "of many parts").unwrap())
+        });
+        assert!(
+            problem.forward().deviations(&heads).into_iter().all(|deviation| deviation.is_allowed()),
+            "{roles:?}"
+        );
+        assert!(gradients.iter().all(|checked| checked.deviation.is_allowed()), "{gradients:?}");
     }
 }
 

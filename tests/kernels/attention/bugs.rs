@@ -604,7 +604,7 @@ pub const IN_SOURCES: [Bug; 82] = [
         found_by: &["of `partials` of", "the null pointer", "no address of device memory"],
     },
     Bug {
-        what: "a part that is left out",
+        what: "the last part of each warp left out",
         file: "attention_forward.cuh",
         right: "begin + group.share(parts); part < end",
         wrong: "begin + group.share(parts); part + 1 < end",
@@ -612,10 +612,10 @@ pub const IN_SOURCES: [Bug; 82] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "parts at each other's scales",
+        what: "sums of parts at their own scales",
         file: "attention_softmax.cuh",
         right: "sum[m][half] = fmaf(sum[m][half], own[half], sums[half] * other[half]);",
-        wrong: "sum[m][half] = fmaf(sum[m][half], other[half], sums[half] * own[half]);",
+        wrong: "sum[m][half] = fmaf(sum[m][half], own[half], sums[half]);",
         kernels: "attention_combine_forward",
         found_by: &[WRONG_RESULTS],
     },
@@ -644,7 +644,7 @@ pub const IN_SOURCES: [Bug; 82] = [
         found_by: &["of `partials` of", "the null pointer", "no address of device memory"],
     },
     Bug {
-        what: "sums of values in the place of those of keys",
+        what: "sums of keys in the place of those of values",
         file: "attention_backward_points.cuh",
         right: "partials_of<D>(p, part) + which * (ATTENTION_POINTS_ROWS * D)",
         wrong: "partials_of<D>(p, part)",
@@ -652,7 +652,7 @@ pub const IN_SOURCES: [Bug; 82] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "parts of a set that no warp takes",
+        what: "the last part of each warp left out, backward",
         file: "attention_backward_points.cuh",
         right: "end = begin + group.share(parts, 1);\n        clear(sums)",
         wrong: "end = begin + group.share(parts, 1) - 1;\n        clear(sums)",

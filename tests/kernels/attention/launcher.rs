@@ -230,14 +230,15 @@ fn plans_that_cannot_be_are_refused() {
         {
             assert!(on_device(gpu, roles, offsets).is_err());
         }
-        // What the bound says is enough, and not by much too much.
-        let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
+        // Of parts too the package has room.
         let long = [0, 5, 1030, 3000, 9000];
         for points in [1, 32] {
             for roles in [Roles::Induce { points }, Roles::Attend { points }] {
                 assert_eq!(on_device(gpu, roles, &long).unwrap().plan().parts.tiles.len(), 2 + 2 + 6);
             }
         }
+        // What the bound says is enough, and not by much too much.
+        let offsets: Vec<usize> = (0..=40).map(|set| set * 129).collect();
         for roles in [Roles::Documents, Roles::Induce { points: 128 }, Roles::Attend { points: 128 }] {
             let bytes = AttentionPlan::bytes_bound(40, 40 * 129, roles, Fusion::All);
             let attention = on_device(gpu, roles, &offsets).unwrap();

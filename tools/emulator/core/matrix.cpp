@@ -46,7 +46,8 @@ struct Truncation {
 constexpr int32_t SIGN = INT32_MIN, EXPONENT = 0x7f800000, ONE = 127 << 23;
 // The exponent of the least number that the largest is taken for: its factor is an f32.
 constexpr int32_t LEAST_EXPONENT = 27 << 23;
-// What numbers below that are raised by first.
+// What numbers below that are raised by first: their last bit is 2^-149, for which there is no factor. How cards cut sums that
+// are subnormal themselves is not known: these are rounded to nearest.
 constexpr int32_t RAISED = 100 << 23;
 
 inline __attribute__((always_inline)) void find_largest(Ints &largest, const Row &sum, const Row *products, int count) {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{Problem, Set, deviation, normal, row_of, scratch_on, singles};
+use super::{Problem, Set, deviation, normal, row_of, scratch_on};
 use crate::device::check::{Checked, Deviation};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{nearest_bf16, to_f32};
@@ -16,7 +16,7 @@ use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
 use crate::ops::scratch::PerThread;
-use crate::ops::values::{row_times, wide};
+use crate::ops::values::{narrow, row_times, wide};
 use crate::rng::{Rng, Stream};
 
 /// The backward of a [`Problem`], given what forward leaves and the gradient of its results.
@@ -167,7 +167,7 @@ impl BackwardProblem {
             delta: vec![0.0; count * rows],
         };
         let inputs = self.forward.singles();
-        let (heads, d_heads) = (singles(&self.heads), singles(&self.d_heads));
+        let (heads, d_heads) = (narrow(&self.heads), narrow(&self.d_heads));
         let dimensions = draw.order(width);
         // Of one key, δ and d_out·v are the same number: in the same order their difference would be 0 by luck.
         let backwards = |a: &[f32], b: &[f32]| -> f32 { dimensions.iter().rev().map(|&d| a[d] * b[d]).sum() };

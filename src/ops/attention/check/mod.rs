@@ -23,7 +23,7 @@ use crate::device::choice::Fusion;
 use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::dropout::Dropout;
-use crate::ops::values::transposed;
+use crate::ops::values::{narrow, transposed};
 use crate::rng::{Rng, Stream};
 use forward::Reference;
 
@@ -208,7 +208,7 @@ impl Problem {
     }
 
     fn singles(&self) -> Singles {
-        Singles { heads: self.heads, q: singles(&self.q), kv: singles(&self.kv) }
+        Singles { heads: self.heads, q: narrow(&self.q), kv: narrow(&self.kv) }
     }
 
     /// What the weights of a query are multiplied by, but for 1/(1 − rate): 1, or 0 where they are dropped.
@@ -310,11 +310,6 @@ impl Singles {
         let begin = (head * (rows.len() / self.heads.hidden()) + keys.start) * width;
         transposed(&rows[begin..][..keys.len() * width], width)
     }
-}
-
-/// Values in f32.
-fn singles(values: &[bf16]) -> Vec<f32> {
-    values.iter().map(|value| value.to_f32()).collect()
 }
 
 /// The scratch that attention takes on a GPU.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::backward::mask;
-use super::{BackwardProblem, Problem, Set, deviation, singles};
+use super::{BackwardProblem, Problem, Set, deviation};
 use crate::device::check::{Checked, Deviation, SEED};
 use crate::device::choice::Fusion;
 use crate::device::draw::{Draw, plain_evaluations};
@@ -15,7 +15,7 @@ use crate::device::rounding::{nearest_bf16, to_f32};
 use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::attention::{Heads, NaivePlan, Roles};
-use crate::ops::values::{row_times, transposed};
+use crate::ops::values::{narrow, row_times, transposed};
 
 /// What one launch computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,8 +194,8 @@ impl StepProblem {
 
     fn of_pairs(&self, step: Step, draw: Option<Draw>) -> Results {
         let forward = self.problem.forward();
-        let (inputs, d_heads) = (forward.singles(), singles(self.problem.d_heads()));
-        let (heads, sums) = (singles(self.problem.heads()), self.problem.log_sum_exp());
+        let (inputs, d_heads) = (forward.singles(), narrow(self.problem.d_heads()));
+        let (heads, sums) = (narrow(self.problem.heads()), self.problem.log_sum_exp());
         let Heads { count, width } = self.plan.heads;
         let rows = sums.len() / count;
         let mut pairs = vec![0.0; self.plan.values()];
@@ -250,7 +250,7 @@ impl StepProblem {
     fn of_rows(&self, step: Step, draw: Option<Draw>) -> Vec<f64> {
         let forward = self.problem.forward();
         let (inputs, d_heads, weights) =
-            (forward.singles(), singles(self.problem.d_heads()), singles(&self.weights));
+            (forward.singles(), narrow(self.problem.d_heads()), narrow(&self.weights));
         let Heads { count, width } = self.plan.heads;
         let [query_rows, key_rows, output_rows] = self.plan.rows;
         let rows = if step.is_transposed() { key_rows } else { output_rows };

@@ -12,7 +12,7 @@ use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
-use crate::ops::values::{plain_product, transposed, wide};
+use crate::ops::values::{narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
 /// Rows of bf16, the gradient behind the network, and its weights.
@@ -71,7 +71,6 @@ impl Problem {
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
-        let narrow = |values: &[bf16]| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>();
         let [x, dy] = [&self.x, &self.dy].map(|values| narrow(values));
         let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();

@@ -14,7 +14,7 @@ use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
 use crate::ops::layer_norm::{self, DeviceNorm, Norm, Saved};
 use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
-use crate::ops::values::{plain_product, wide};
+use crate::ops::values::{narrow, plain_product, wide};
 use crate::rng::{Rng, Stream};
 
 /// A network of bf16 rows and weights.
@@ -101,7 +101,6 @@ impl Problem {
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
-        let narrow = |values: &[bf16]| values.iter().map(|value| value.to_f32()).collect::<Vec<f32>>();
         let (x, [weight1, weight2]) = (narrow(&self.x), self.weights.each_ref().map(|values| narrow(values)));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let layer = |x: &[f32], weight: &[f32], bias: &[f32], inputs| {
