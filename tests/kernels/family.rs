@@ -1,5 +1,7 @@
 //! A family of kernels as the ladder takes it.
 
+use std::sync::OnceLock;
+
 use bytemuck::Pod;
 use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
@@ -44,11 +46,13 @@ pub struct Case {
     pub problem: Box<dyn Problem>,
     /// Whether it is too large for sanitizers and planted bugs, to which another case shows as much.
     pub is_large: bool,
+    /// What it launches, which may take other launches to make.
+    launch: OnceLock<Launch>,
 }
 
 impl Case {
     pub fn new(limits: Limits, problem: impl Problem + 'static) -> Self {
-        Case { limits, problem: Box::new(problem), is_large: false }
+        Case { limits, problem: Box::new(problem), is_large: false, launch: OnceLock::new() }
     }
 
     pub fn large(self) -> Self {
@@ -56,7 +60,7 @@ impl Case {
     }
 
     pub fn launch(&self) -> Launch {
-        self.problem.launch(&self.limits)
+        self.launch.get_or_init(|| self.problem.launch(&self.limits)).clone()
     }
 
     /// The results that are off by more than the rule allows.

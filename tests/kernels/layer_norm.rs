@@ -8,6 +8,7 @@ use setrank::device::check::Deviation;
 use setrank::device::{Buffer, DeviceError, Gpu, Limits};
 use setrank::ops::layer_norm::check::{Backward, Forward, Problem};
 use setrank::ops::layer_norm::{DeviceNorm, NormShape, layer_norm_backward, layer_norm_forward};
+use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config};
 use setrank_emulator::kernels::Kernels;
@@ -314,19 +315,10 @@ fn what_does_not_fit_is_refused() {
         let mut gradients = [take(64).1, take(64).1];
         let [d_weight, d_bias] = &mut gradients;
         let mut backward = |dy: &Buffer<bf16>, scratch: &mut Buffer<f32>, shape| {
-            layer_norm_backward(
-                &gpu,
-                &mut dx,
-                d_weight,
-                d_bias,
-                dy,
-                &statistics,
-                &x,
-                None,
-                norm,
-                scratch,
-                shape,
-            )
+            PendingSums::of(&gpu, scratch, |sums| {
+                let (dx, statistics) = (&mut dx, &statistics);
+                layer_norm_backward(&gpu, dx, d_weight, d_bias, dy, statistics, &x, None, norm, sums, shape)
+            })
         };
         let mut short = scratch.part(0..100).unwrap();
         for (error, says) in [

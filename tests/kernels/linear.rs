@@ -11,6 +11,7 @@ use setrank::ops::linear::{
     Activation, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,
     linear_backward_input, linear_backward_weights, linear_forward,
 };
+use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
@@ -361,7 +362,7 @@ fn what_does_not_fit_is_refused() {
         let mut gradients = |d_weight: &mut Buffer<f32>, scratch: &mut Buffer<f32>| {
             let (weight, bias) = (d_weight, &mut d_bias);
             let layer = LayerGradients { weight, bias, dy: &y, layout: rows, x: &x, shape };
-            linear_backward_weights(gpu, [layer], scratch)
+            PendingSums::of(gpu, scratch, |sums| linear_backward_weights(gpu, [layer], sums))
         };
         gradients(&mut d_weight, &mut scratch).unwrap();
         let mut short = scratch.part(0..64).unwrap();
@@ -390,7 +391,7 @@ fn gradients_are_added() {
         gpu.upload(&mut x, &[bf16::ONE; 128]).unwrap();
         gpu.upload(&mut dy, &[bf16::ONE; 128]).unwrap();
         let [no_x, no_dy] = [(); 2].map(|()| x.part(0..0).unwrap());
-        let mut scratch = arena.take(WeightsPlan::scratch_len(&[empty, shape])).unwrap();
+        let scratch = arena.take(WeightsPlan::scratch_len(&[empty, shape])).unwrap();
         let [mut first, mut second] = [(); 2].map(|()| {
             let [mut weight, mut bias] = [arena.take::<f32>(64 * 64).unwrap(), arena.take(64).unwrap()];
             gpu.upload(&mut weight, &[1.5; 64 * 64]).unwrap();
@@ -402,7 +403,7 @@ fn gradients_are_added() {
         let none = LayerGradients { weight, bias, dy: &no_dy, layout, x: &no_x, shape: empty };
         let [weight, bias] = &mut second;
         let layer = LayerGradients { weight, bias, dy: &dy, layout, x: &x, shape };
-        linear_backward_weights(&gpu, [none, layer], &mut scratch).unwrap();
+        PendingSums::of(&gpu, &scratch, |sums| linear_backward_weights(&gpu, [none, layer], sums)).unwrap();
         for ([weight, bias], more) in [(first, 0.0), (second, 2.0)] {
             assert_eq!(gpu.download(&weight).unwrap(), [1.5 + more; 64 * 64]);
             assert_eq!(gpu.download(&bias).unwrap(), [0.5 + more; 64]);

@@ -6,7 +6,7 @@ use setrank::device::abi::{PartialSum, PartialSums};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::partial_sums::check::Problem;
-use setrank::ops::partial_sums::{PartialSumsPlan, SumOfParts, partial_sums};
+use setrank::ops::partial_sums::{PartialSumsPlan, PendingSums, SumOfParts, partial_sums};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
@@ -201,6 +201,42 @@ fn what_does_not_fit_is_refused() {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+    })
+    .unwrap();
+}
+
+/// As many as one launch takes are added up together; those that are pending make room for others.
+#[test]
+fn sums_wait_for_each_other() {
+    driver::with(&Configuration::default(), |driver| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("sums", 1 << 14).unwrap();
+        let scratch = arena.take::<f32>(100).unwrap();
+        let mut into = arena.take::<f32>(44).unwrap();
+        gpu.zero(&mut into).unwrap();
+        let of = |number: usize| into.part(4 * number..4 * number + 1).unwrap();
+        let mut sums = PendingSums::new(scratch);
+        let leave = |sums: &mut PendingSums, number: usize, count: usize| {
+            let mut parts = sums.room(&gpu, count, 1).unwrap();
+            gpu.upload(&mut parts, &vec![number as f32; count]).unwrap();
+            sums.add(&of(number), parts, count).unwrap();
+        };
+        let launches = || driver.counters().launches;
+        // Eight are one launch, as is what is left.
+        (0..9).for_each(|number| leave(&mut sums, number, 2));
+        assert_eq!(launches(), 1);
+        sums.finish(&gpu).unwrap();
+        sums.finish(&gpu).unwrap();
+        assert_eq!(launches(), 2);
+        // 120 values do not fit.
+        (9..11).for_each(|number| leave(&mut sums, number, 60));
+        assert_eq!(launches(), 3);
+        sums.finish(&gpu).unwrap();
+        let expected = |number: usize| if number < 9 { 2 * number } else { 60 * number } as f32;
+        let found = gpu.download(&into).unwrap();
+        assert!((0..11).all(|number| found[4 * number] == expected(number)), "{found:?}");
+        let error = sums.room(&gpu, 101, 1).unwrap_err().to_string();
+        assert!(error.contains("scratch has 100 values, not 101 or more"), "{error}");
     })
     .unwrap();
 }

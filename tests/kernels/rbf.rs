@@ -8,6 +8,7 @@ use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::linear::check::Answer;
 use setrank::ops::linear::{Activation, DeviceLinear};
+use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::rbf::check::{PRODUCTS, Problem, Product, shapes};
 use setrank::ops::rbf::{DeviceRbf, RbfShape, rbf_backward, rbf_forward};
 use setrank_emulator::driver::{self, Configuration};
@@ -298,7 +299,9 @@ fn what_does_not_fit_is_refused() {
         }
 
         let mut backward = |d_weight: &mut Buffer<f32>, scratch: &mut Buffer<f32>| {
-            rbf_backward(gpu, &mut d_centers, d_weight, &mut d_bias, &dy, &x, rbf, scratch, shape)
+            PendingSums::of(gpu, scratch, |sums| {
+                rbf_backward(gpu, &mut d_centers, d_weight, &mut d_bias, &dy, &x, rbf, sums, shape)
+            })
         };
         backward(&mut d_weight, &mut scratch).unwrap();
         // φ is 1 in front of F·K, and nothing is added behind it.

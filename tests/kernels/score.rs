@@ -6,6 +6,7 @@ use half::bf16;
 use setrank::device::abi::{ScoreBackward, ScoreForward};
 use setrank::device::check::Deviation;
 use setrank::device::{Arena, Buffer, Gpu, Limits};
+use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::score::check::{Direction, Problem};
 use setrank::ops::score::{score_backward, score_forward, score_scratch_len};
 use setrank_emulator::driver::{self, Configuration};
@@ -223,7 +224,9 @@ fn what_does_not_fit_is_refused() {
 
         gpu.upload(&mut scores, &[1.0, 2.0, 3.0]).unwrap();
         let mut backward = |dx: &mut Buffer<bf16>, d_weight: &mut Buffer<f32>, scratch: &mut Buffer<f32>| {
-            score_backward(gpu, dx, d_weight, &mut d_bias, &scores, &x, &weight, scratch)
+            PendingSums::of(gpu, scratch, |sums| {
+                score_backward(gpu, dx, d_weight, &mut d_bias, &scores, &x, &weight, sums)
+            })
         };
         // Gradients of parameters are added to what is there.
         for times in [1.0, 2.0] {
@@ -256,10 +259,12 @@ fn no_rows() {
         let (x, mut dx) = (arena.take(0).unwrap(), arena.take(0).unwrap());
         let mut take = |len| zeros(&gpu, &mut arena, len);
         let (weight, bias, mut d_weight, mut d_bias) = (take(64), take(1), take(64), take(1));
-        let (mut scores, mut scratch) = (take(0), take(0));
+        let (mut scores, scratch) = (take(0), take(0));
         score_forward(&gpu, &mut scores, &x, &weight, &bias).unwrap();
-        score_backward(&gpu, &mut dx, &mut d_weight, &mut d_bias, &scores, &x, &weight, &mut scratch)
-            .unwrap();
+        PendingSums::of(&gpu, &scratch, |sums| {
+            score_backward(&gpu, &mut dx, &mut d_weight, &mut d_bias, &scores, &x, &weight, sums)
+        })
+        .unwrap();
         assert_eq!(gpu.download(&d_weight).unwrap(), [0.0; 64]);
         assert_eq!(driver.counters().launches, 0);
     })

@@ -19,6 +19,7 @@ use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
     linear_backward_weights, linear_forward,
 };
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::row_sums::sum_repeats;
 
 /// What every block of a model shares in one pass.
@@ -48,7 +49,8 @@ pub(super) struct Pass<'a> {
 pub(super) struct Backward<'a> {
     /// Of all parameters, added to.
     pub gradients: &'a Buffer<f32>,
-    pub sums: &'a mut Buffer<f32>,
+    /// Of parameters' gradients.
+    pub sums: &'a mut PendingSums,
     pub d_hidden: &'a mut Buffer<bf16>,
     pub d_queries: &'a mut Buffer<bf16>,
     pub delta: &'a mut Buffer<f32>,

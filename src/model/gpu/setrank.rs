@@ -18,6 +18,7 @@ use crate::model::setrank::{Keep, TrainingStep};
 use crate::ops::attention::{AttentionScratch, Heads};
 use crate::ops::dropout::Dropout;
 use crate::ops::embed::{embed_backward, embed_forward};
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::score::{score_backward, score_forward};
 
 /// The model without its parameters, as a GPU computes it.
@@ -93,7 +94,8 @@ impl GpuSetRank {
     ) -> Result<(), DeviceError> {
         let Activations { hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
         let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
-        let with = &mut Backward { gradients, sums, d_hidden, d_queries, delta };
+        let mut sums = PendingSums::new(sums.part(0..sums.len())?);
+        let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_queries, delta };
         let pass = self.pass(gpu, params, inner, attention, *keep);
         let layout = &self.layouts.device;
         let score = self.score(params)?;
@@ -110,7 +112,8 @@ impl GpuSetRank {
         if self.ordinal_at(OrdinalAt::Input) {
             self.add_ordinal_gradients(gpu, gradients, &flow.d, batch)?;
         }
-        self.embedding(pass, batch).backward(with, flow, embedding, &hidden[0])
+        self.embedding(pass, batch).backward(with, flow, embedding, &hidden[0])?;
+        sums.finish(gpu)
     }
 
     fn pass<'a>(

@@ -200,7 +200,8 @@ pub(super) fn d_queries(config: &ModelConfig, extent: Extent) -> usize {
     parts * extent.most_rows(config) * config.hidden_size
 }
 
-/// Values of the partial sums of parameters' gradients, at most.
+/// Values of the parts of parameters' gradients that are added up at once: of a block of documents, and wherever one kernel
+/// leaves more.
 pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
     let (n, c, g) = (extent.documents, config.hidden_size, config.ffn_size);
     let points = extent.points(config);
@@ -208,12 +209,14 @@ pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usi
     let linear = |rows, inputs, outputs| WeightsPlan::scratch_len(&[of(rows, inputs, outputs)]);
     let network = |rows| WeightsPlan::scratch_len(&[of(rows, g, c), of(rows, c, g)]);
     let norm = |rows, width| NormShape { rows, width }.scratch_len(limits);
-    let mut all = vec![score_scratch_len(n, c), norm(n, c), network(n)];
+    let rows = |rows| 2 * norm(rows, c) + network(rows);
+    let mut all = vec![score_scratch_len(n, c), rows(n)];
     match config.encoder {
-        Encoder::Msab => all.push(linear(n, c, 3 * c)),
+        Encoder::Msab => all.push(rows(n) + linear(n, c, 3 * c)),
         Encoder::Imsab => {
-            all.extend([linear(n, c, c), linear(n, c, 2 * c), linear(config.num_inducing, c, c)]);
-            all.extend([linear(points, c, 2 * c), norm(points, c), network(points)]);
+            let of_documents = linear(n, c, c).max(linear(n, c, 2 * c));
+            all.extend([rows(n) + of_documents, rows(points) + linear(points, c, 2 * c)]);
+            all.push(linear(config.num_inducing, c, c));
         }
     }
     match config.input {

@@ -7,6 +7,7 @@ use crate::device::check::{Checked, Deviation, SEED, deviation_of, taken, upload
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::values::{added, wide};
 use crate::rng::{Rng, Stream};
 
@@ -228,20 +229,10 @@ impl Problem {
         let (given, dy) = (uploaded(gpu, &self.statistics())?, uploaded(gpu, &self.dy)?);
         let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
         let mut dx = taken(gpu, shape.values())?;
-        let mut scratch = taken(gpu, shape.scratch_len(gpu.limits()))?;
-        layer_norm_backward(
-            gpu,
-            &mut dx,
-            &mut d_weight,
-            &mut d_bias,
-            &dy,
-            &given,
-            &x,
-            added,
-            norm,
-            &mut scratch,
-            shape,
-        )?;
+        PendingSums::of(gpu, &taken(gpu, shape.scratch_len(gpu.limits()))?, |sums| {
+            let (d_weight, d_bias) = (&mut d_weight, &mut d_bias);
+            layer_norm_backward(gpu, &mut dx, d_weight, d_bias, &dy, &given, &x, added, norm, sums, shape)
+        })?;
         let backward = Backward {
             dx: wide(&gpu.download(&dx)?),
             d_weight: wide(&gpu.download(&d_weight)?),

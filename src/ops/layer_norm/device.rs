@@ -5,7 +5,7 @@ use half::bf16;
 use super::NormShape;
 use crate::device::abi::{LayerNormBackward, LayerNormForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::{SumOfParts, partial_sums};
+use crate::ops::partial_sums::PendingSums;
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for LayerNormForward {}
@@ -94,7 +94,7 @@ pub fn layer_norm_forward(
 }
 
 /// Queues dx `[rows, C]` = the gradient of x + added, d_weight and d_bias `[C]` += those of γ and β, of dy `[rows, C]` and
-/// what forward was given and left. `scratch` has [`NormShape::scratch_len`] values or more.
+/// what forward was given and left, once `sums` are finished, which have room for [`NormShape::scratch_len`] values.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub fn layer_norm_backward(
     x: &Buffer<bf16>,
     added: Option<&Buffer<bf16>>,
     norm: DeviceNorm<'_>,
-    scratch: &mut Buffer<f32>,
+    sums: &mut PendingSums,
     shape: NormShape,
 ) -> Result<(), DeviceError> {
     shape.check()?;
@@ -127,7 +127,8 @@ pub fn layer_norm_backward(
     operands.writes("dx [rows, C]", dx, shape.values())?;
     operands.updates("dγ [C]", d_weight, shape.width)?;
     operands.updates("dβ [C]", d_bias, shape.width)?;
-    operands.scratch("scratch", scratch, needed)?;
+    let mut parts = sums.room(gpu, needed, 2)?;
+    operands.scratch("scratch", &parts, needed)?;
     let Some(launch) = shape.backward() else { return Ok(()) };
     let parameter = LayerNormBackward {
         x: x.pointer(),
@@ -136,13 +137,11 @@ pub fn layer_norm_backward(
         statistics: statistics.pointer(),
         dy: dy.pointer(),
         dx: dx.pointer_mut(),
-        parts: scratch.pointer_mut(),
+        parts: parts.pointer_mut(),
         ..shape.backward_numbers(period)
     };
     // SAFETY: as in the forward pass; the parts fit into the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    let [parts_of_weight, parts_of_bias] = [scratch.part(0..needed / 2)?, scratch.part(needed / 2..needed)?];
-    let count = shape.runs();
-    let weight = SumOfParts { into: d_weight, parts: parts_of_weight, count };
-    partial_sums(gpu, vec![weight, SumOfParts { into: d_bias, parts: parts_of_bias, count }])
+    sums.add(d_weight, parts.part(0..needed / 2)?, shape.runs())?;
+    sums.add(d_bias, parts.part(needed / 2..needed)?, shape.runs())
 }

@@ -14,6 +14,7 @@ use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::{Aligned, Write};
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::scratch::PerThread;
 use crate::ops::values::{added, narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
@@ -256,13 +257,13 @@ fn gradients_on<const LAYERS: usize>(
         let operands = [uploaded(gpu, &problem.laid_out(&problem.dy))?, uploaded(gpu, &problem.x)?];
         buffers.push((operands, [uploaded(gpu, &problem.d_weight)?, uploaded(gpu, &problem.d_bias)?]));
     }
-    let mut scratch = taken(gpu, WeightsPlan::scratch_len(&problems.map(|problem| problem.shape)))?;
+    let scratch = taken(gpu, WeightsPlan::scratch_len(&problems.map(|problem| problem.shape)))?;
     let mut of_layers = buffers.iter_mut().zip(problems);
     let layers = std::array::from_fn(|_| {
         let (([dy, x], [weight, bias]), problem) = of_layers.next().expect("buffers of every layer");
         LayerGradients { weight, bias, dy, layout: problem.layout, x, shape: problem.shape }
     });
-    linear_backward_weights::<LAYERS>(gpu, layers, &mut scratch)?;
+    PendingSums::of(gpu, &scratch, |sums| linear_backward_weights::<LAYERS>(gpu, layers, sums))?;
     let mut answers = Vec::with_capacity(LAYERS);
     for (_, gradients) in &buffers {
         let [weight, bias] = gradients.each_ref().map(|buffer| gpu.download(buffer));

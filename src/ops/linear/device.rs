@@ -5,7 +5,7 @@ use half::bf16;
 use super::{Activation, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::{SumOfParts, partial_sums};
+use crate::ops::partial_sums::PendingSums;
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -145,8 +145,8 @@ pub struct LayerGradients<'a> {
     pub shape: LinearShape,
 }
 
-/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy of up to four layers; scratch holds
-/// [`WeightsPlan::scratch_len`] values or more.
+/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy of up to four layers; sums have room for
+/// [`WeightsPlan::scratch_len`] values, and are yet to be finished.
 ///
 /// # Errors
 ///
@@ -154,14 +154,15 @@ pub struct LayerGradients<'a> {
 pub fn linear_backward_weights<const LAYERS: usize>(
     gpu: &Gpu,
     layers: [LayerGradients<'_>; LAYERS],
-    scratch: &mut Buffer<f32>,
+    sums: &mut PendingSums,
 ) -> Result<(), DeviceError> {
     let shapes = layers.each_ref().map(|layer| layer.shape);
     let plan = WeightsPlan::new(&layers.each_ref().map(|layer| (layer.shape, layer.layout)))?;
     let mut operands = Operands::new(gpu, "linear layers, gradients of their parameters");
-    operands.scratch("scratch", scratch, WeightsPlan::scratch_len(&shapes))?;
+    let scratch = sums.room(gpu, WeightsPlan::scratch_len(&shapes), 2 * LAYERS)?;
+    operands.scratch("scratch", &scratch, scratch.len())?;
     let mut parameter = plan.numbers();
-    let (mut sums, mut used) = (Vec::with_capacity(2 * LAYERS), 0);
+    let (mut pending, mut used) = (Vec::with_capacity(2 * LAYERS), 0);
     for (number, layer) in layers.into_iter().enumerate() {
         let LayerGradients { weight, bias, dy, x, shape: LinearShape { rows, inputs, outputs }, .. } = layer;
         operands.reads("dy [N, out]", dy, rows * outputs)?;
@@ -177,13 +178,10 @@ pub fn linear_backward_weights<const LAYERS: usize>(
         let of_layer = &mut parameter.layers[number];
         (of_layer.dy, of_layer.x) = (dy.pointer(), x.pointer());
         (of_layer.d_weight, of_layer.d_bias) = (weight_parts.pointer_mut(), bias_parts.pointer_mut());
-        sums.extend([
-            SumOfParts { into: weight, parts: weight_parts, count },
-            SumOfParts { into: bias, parts: bias_parts, count },
-        ]);
+        pending.extend([(weight, weight_parts, count), (bias, bias_parts, count)]);
     }
     let Some(launch) = plan.launch() else { return Ok(()) };
     // SAFETY: as in `linear_forward`; the parts fill the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    partial_sums(gpu, sums)
+    pending.into_iter().try_for_each(|(into, parts, count)| sums.add(into, parts, count))
 }

@@ -2,7 +2,9 @@
 
 pub mod check;
 mod device;
+mod pending;
 mod plan;
 
 pub use device::{SumOfParts, partial_sums};
+pub use pending::PendingSums;
 pub use plan::PartialSumsPlan;

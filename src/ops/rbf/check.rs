@@ -12,6 +12,7 @@ use crate::device::{DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::check::Answer;
 use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::scratch::PerThread;
 use crate::ops::values::{added, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
@@ -217,8 +218,9 @@ impl Problem {
         let mut d_centers = uploaded(gpu, &self.d_centers)?;
         let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
         let dy = uploaded(gpu, &self.dy)?;
-        let mut scratch = taken(gpu, shape.scratch_len(gpu.limits()))?;
-        rbf_backward(gpu, &mut d_centers, &mut d_weight, &mut d_bias, &dy, &x, rbf, &mut scratch, shape)?;
+        PendingSums::of(gpu, &taken(gpu, shape.scratch_len(gpu.limits()))?, |sums| {
+            rbf_backward(gpu, &mut d_centers, &mut d_weight, &mut d_bias, &dy, &x, rbf, sums, shape)
+        })?;
         let results = if self.product == Product::Centers { vec![d_centers] } else { vec![d_weight, d_bias] };
         results.iter().map(|values| Ok(wide(&gpu.download(values)?))).collect()
     }

@@ -6,7 +6,7 @@ use super::{RbfPlan, RbfShape};
 use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::linear::{Activation, DeviceLinear};
-use crate::ops::partial_sums::{SumOfParts, partial_sums};
+use crate::ops::partial_sums::PendingSums;
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -72,7 +72,7 @@ pub fn rbf_forward(
 }
 
 /// Queues d_centers `[F, K]`, dW `[out, width]` and db `[out]` += the gradients, given dy `[rows, out]` of what the
-/// activation is taken of. Scratch holds [`RbfShape::scratch_len`] values or more. Behind F·K, dW stays as it is.
+/// activation is taken of. Sums have room for [`RbfShape::scratch_len`] values, and are yet to be finished. Behind F·K, dW stays as it is.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub fn rbf_backward(
     dy: &Buffer<bf16>,
     x: &Buffer<bf16>,
     rbf: DeviceRbf<'_>,
-    scratch: &mut Buffer<f32>,
+    sums: &mut PendingSums,
     shape: RbfShape,
 ) -> Result<(), DeviceError> {
     let plan = RbfPlan::new(shape)?;
@@ -100,7 +100,8 @@ pub fn rbf_backward(
     operands.updates("d_centers [F, K]", d_centers, columns)?;
     operands.updates("dW [out, width]", d_weight, weights)?;
     operands.updates("db [out]", d_bias, outputs)?;
-    operands.scratch("scratch", scratch, shape.scratch_len(gpu.limits()))?;
+    let scratch = sums.room(gpu, shape.scratch_len(gpu.limits()), 3)?;
+    operands.scratch("scratch", &scratch, shape.scratch_len(gpu.limits()))?;
     let (Some(of_weights), Some(of_centers)) = (plan.backward_weights(), plan.backward_centers()) else {
         return Ok(());
     };
@@ -130,8 +131,7 @@ pub fn rbf_backward(
     };
     // SAFETY: as above.
     unsafe { gpu.launch(&of_centers, &parameter) }?;
-    let weight = SumOfParts { into: d_weight, parts: weight_parts, count: parts };
-    let bias = SumOfParts { into: d_bias, parts: bias_parts, count: parts };
-    let centers = SumOfParts { into: d_centers, parts: parts_of_centers, count: center_parts };
-    partial_sums(gpu, vec![weight, bias, centers])
+    sums.add(d_weight, weight_parts, parts)?;
+    sums.add(d_bias, bias_parts, parts)?;
+    sums.add(d_centers, parts_of_centers, center_parts)
 }

@@ -12,6 +12,7 @@ use crate::ops::gemm::{Aligned, Write};
 use crate::ops::linear::{
     Activation, WeightGradients, WeightJob, Weights, backward_input, backward_weights, forward,
 };
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::scratch::PerThread;
 use crate::ops::values::{added, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
@@ -158,17 +159,10 @@ impl Problem {
                 let (mut dx, d_scores) = (taken(gpu, rows * width)?, uploaded(gpu, &self.d_scores)?);
                 let mut d_weight = uploaded(gpu, &self.d_weight)?;
                 let mut d_bias = uploaded(gpu, &self.d_bias)?;
-                let mut scratch = taken(gpu, score_scratch_len(rows, width))?;
-                score_backward(
-                    gpu,
-                    &mut dx,
-                    &mut d_weight,
-                    &mut d_bias,
-                    &d_scores,
-                    &x,
-                    &weight,
-                    &mut scratch,
-                )?;
+                PendingSums::of(gpu, &taken(gpu, score_scratch_len(rows, width))?, |sums| {
+                    let (d_weight, d_bias) = (&mut d_weight, &mut d_bias);
+                    score_backward(gpu, &mut dx, d_weight, d_bias, &d_scores, &x, &weight, sums)
+                })?;
                 let [d_weight, d_bias] = [gpu.download(&d_weight)?, gpu.download(&d_bias)?];
                 Ok(vec![wide(&gpu.download(&dx)?), wide(&d_weight), wide(&d_bias)])
             }

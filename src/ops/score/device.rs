@@ -5,7 +5,7 @@ use half::bf16;
 use super::{ScorePlan, score_scratch_len};
 use crate::device::abi::{ScoreBackward, ScoreForward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::partial_sums::{SumOfParts, partial_sums};
+use crate::ops::partial_sums::PendingSums;
 
 macro_rules! parameter {
     ($name:ty) => {
@@ -55,7 +55,7 @@ pub fn score_forward(
 }
 
 /// Queues dx `[N, C]` = d_scores `[N]`·weightᵀ, d_weight `[C]` += Σ d_scores·x `[N, C]` and d_bias `[1]` += Σ d_scores;
-/// scratch holds [`score_scratch_len`] values or more.
+/// sums have room for [`score_scratch_len`] values, and are yet to be finished.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn score_backward(
     d_scores: &Buffer<f32>,
     x: &Buffer<bf16>,
     weight: &Buffer<f32>,
-    scratch: &mut Buffer<f32>,
+    sums: &mut PendingSums,
 ) -> Result<(), DeviceError> {
     let (rows, width) = (d_scores.len(), weight.len());
     let plan = ScorePlan::new(rows, width)?;
@@ -80,7 +80,8 @@ pub fn score_backward(
     operands.writes("dx [N, C]", dx, rows * width)?;
     operands.updates("dw [C]", d_weight, width)?;
     operands.updates("db [1]", d_bias, 1)?;
-    operands.scratch("scratch", scratch, score_scratch_len(rows, width))?;
+    let scratch = sums.room(gpu, score_scratch_len(rows, width), 2)?;
+    operands.scratch("scratch", &scratch, score_scratch_len(rows, width))?;
     let Some(launch) = plan.backward() else { return Ok(()) };
     let parts = plan.parts();
     let mut weight_parts = scratch.part(0..parts * width)?;
@@ -96,6 +97,6 @@ pub fn score_backward(
     };
     // SAFETY: as in `score_forward`; the parts fill the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    let weight = SumOfParts { into: d_weight, parts: weight_parts, count: parts };
-    partial_sums(gpu, vec![weight, SumOfParts { into: d_bias, parts: bias_parts, count: parts }])
+    sums.add(d_weight, weight_parts, parts)?;
+    sums.add(d_bias, bias_parts, parts)
 }
