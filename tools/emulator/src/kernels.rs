@@ -99,11 +99,16 @@ impl Sources {
         Ok(self)
     }
 
-    /// Leaves out kernels whose names do not begin so, that less is compiled: those that a line makes which is nothing
-    /// but a macro's call with the name first, as `SCALE(scale_d32, 32)`.
-    pub fn only(mut self, beginning: &str) -> Self {
+    /// Leaves out kernels whose names do not begin so, that less is compiled.
+    pub fn only(self, beginning: &str) -> Self {
+        self.with(|kernel| kernel.starts_with(beginning))
+    }
+
+    /// Leaves out other kernels: those that a line makes which is nothing but a macro's call with the name first, as
+    /// `SCALE(scale_d32, 32)`.
+    pub fn with(mut self, has: impl Fn(&str) -> bool) -> Self {
         for file in self.files.iter_mut().filter(|file| file.is_unit) {
-            let stays = |line: &&str| made_by(line).is_none_or(|kernel| kernel.starts_with(beginning));
+            let stays = |line: &&str| made_by(line).is_none_or(&has);
             // Lines keep their numbers.
             let lines: Vec<&str> =
                 file.text.lines().map(|line| if stays(&line) { line } else { "" }).collect();
