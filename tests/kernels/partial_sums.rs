@@ -176,26 +176,26 @@ fn what_does_not_fit_is_refused() {
         let theirs = arenas[1].take::<f32>(48).unwrap();
         gpus[0].zero(&mut into).unwrap();
         gpus[0].upload(&mut whole, &[1.0; 64]).unwrap();
-        let sum = |gpu, into: &mut Buffer<f32>, parts: &Buffer<f32>, count| {
-            partial_sums(gpu, vec![SumOfParts { into, parts: parts.part(0..parts.len()).unwrap(), count }])
+        let of = |into: &Buffer<f32>, parts: &Buffer<f32>, count| {
+            let [into, parts] = [into, parts].map(|buffer| buffer.part(0..buffer.len()).unwrap());
+            SumOfParts { into, parts, count }
+        };
+        let sum = |gpu, into: &Buffer<f32>, parts: &Buffer<f32>, count| {
+            partial_sums(gpu, &mut [of(into, parts, count)])
         };
         // More parts than are added are there.
-        sum(&gpus[0], &mut into, &whole, 3).unwrap();
+        sum(&gpus[0], &into, &whole, 3).unwrap();
         assert_eq!(gpus[0].download(&into).unwrap(), [3.0; 16]);
         // Nothing is launched.
-        sum(&gpus[0], &mut into, &whole, 0).unwrap();
-        partial_sums(&gpus[0], vec![]).unwrap();
-        let (mut part, mut same) = (whole.part(16..32).unwrap(), into.part(8..16).unwrap());
-        let twice = vec![
-            SumOfParts { into: &mut into, parts: whole.part(0..64).unwrap(), count: 1 },
-            SumOfParts { into: &mut same, parts: whole.part(0..64).unwrap(), count: 1 },
-        ];
-        let twice = partial_sums(&gpus[0], twice);
+        sum(&gpus[0], &into, &whole, 0).unwrap();
+        partial_sums(&gpus[0], &mut []).unwrap();
+        let (part, same) = (whole.part(16..32).unwrap(), into.part(8..16).unwrap());
+        let twice = partial_sums(&gpus[0], &mut [of(&into, &whole, 1), of(&same, &whole, 1)]);
         for (error, says) in [
-            (sum(&gpus[0], &mut into, &whole, 5), "parts [count, len] has 64 values, not 80"),
-            (sum(&gpus[0], &mut into, &theirs, 3), "a buffer of another GPU"),
-            (sum(&gpus[1], &mut into, &theirs, 3), "a buffer of another GPU"),
-            (sum(&gpus[0], &mut part, &whole, 1), "share memory"),
+            (sum(&gpus[0], &into, &whole, 5), "parts [count, len] has 64 values, not 80"),
+            (sum(&gpus[0], &into, &theirs, 3), "a buffer of another GPU"),
+            (sum(&gpus[1], &into, &theirs, 3), "a buffer of another GPU"),
+            (sum(&gpus[0], &part, &whole, 1), "share memory"),
             (twice, "share memory"),
         ] {
             let error = error.unwrap_err().to_string();

@@ -74,14 +74,13 @@ impl Problem {
 
 /// The answers of a GPU to problems that it solves at once.
 pub fn solve(gpu: &Gpu, problems: &[Problem]) -> Result<Vec<Vec<f32>>, DeviceError> {
-    let mut into =
-        problems.iter().map(|problem| uploaded(gpu, &problem.into)).collect::<Result<Vec<_>, _>>()?;
-    let sums = problems.iter().zip(&mut into).map(|(problem, into)| {
-        Ok(SumOfParts { into, parts: uploaded(gpu, &problem.parts)?, count: problem.count })
+    let sums = problems.iter().map(|problem| {
+        let (into, parts) = (uploaded(gpu, &problem.into)?, uploaded(gpu, &problem.parts)?);
+        Ok(SumOfParts { into, parts, count: problem.count })
     });
-    let sums = sums.collect::<Result<Vec<_>, DeviceError>>()?;
-    partial_sums(gpu, sums)?;
-    into.iter().map(|into| gpu.download(into)).collect()
+    let mut sums = sums.collect::<Result<Vec<_>, DeviceError>>()?;
+    partial_sums(gpu, &mut sums)?;
+    sums.iter().map(|sum| gpu.download(&sum.into)).collect()
 }
 
 /// Adds up parts on the device and holds the sums against the CPU.

@@ -16,9 +16,9 @@ unsafe impl Parameter for PartialSums {
 
 /// A sum of parts.
 #[derive(Debug)]
-pub struct SumOfParts<'a> {
+pub struct SumOfParts {
     /// `[len]`: what is added to.
-    pub into: &'a mut Buffer<f32>,
+    pub into: Buffer<f32>,
     /// `[count or more, len]`
     pub parts: Buffer<f32>,
     /// Parts that are added.
@@ -31,12 +31,11 @@ pub struct SumOfParts<'a> {
 /// # Errors
 ///
 /// More sums, parts that are too short, buffers that overlap or are of another GPU, and what the driver refuses.
-pub fn partial_sums(gpu: &Gpu, mut sums: Vec<SumOfParts<'_>>) -> Result<(), DeviceError> {
+pub fn partial_sums(gpu: &Gpu, sums: &mut [SumOfParts]) -> Result<(), DeviceError> {
     let shapes: Vec<(usize, usize)> = sums.iter().map(|sum| (sum.into.len(), sum.count)).collect();
     let plan = PartialSumsPlan::new(&shapes)?;
     let mut operands = Operands::new(gpu, "sums of parts");
     let mut parameter = plan.numbers();
-    // Parts are given back once the launch is queued.
     for (SumOfParts { into, parts, count }, of) in sums.iter_mut().zip(&mut parameter.sums) {
         operands.reads("parts [count, len]", parts, parts.len().max(count.saturating_mul(into.len())))?;
         operands.updates("into [len]", into, into.len())?;

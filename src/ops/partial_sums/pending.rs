@@ -10,14 +10,7 @@ pub struct PendingSums {
     scratch: Buffer<f32>,
     /// Values of the scratch that pending parts take.
     used: usize,
-    sums: Vec<Pending>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    into: Buffer<f32>,
-    parts: Buffer<f32>,
-    count: usize,
+    sums: Vec<SumOfParts>,
 }
 
 impl PendingSums {
@@ -50,7 +43,7 @@ impl PendingSums {
 
     /// Has into `[len]` += Σ of `count` parts `[count, len]`, once all are added up.
     pub fn add(&mut self, into: &Buffer<f32>, parts: Buffer<f32>, count: usize) -> Result<(), DeviceError> {
-        self.sums.push(Pending { into: into.part(0..into.len())?, parts, count });
+        self.sums.push(SumOfParts { into: into.part(0..into.len())?, parts, count });
         Ok(())
     }
 
@@ -61,12 +54,9 @@ impl PendingSums {
     /// As [`partial_sums`]: two sums into the same values, for one.
     pub fn finish(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
         self.used = 0;
-        let mut pending = std::mem::take(&mut self.sums);
-        let mut sums = Vec::with_capacity(pending.len());
-        for Pending { into, parts, count } in &mut pending {
-            sums.push(SumOfParts { into, parts: parts.part(0..parts.len())?, count: *count });
-        }
-        partial_sums(gpu, sums)
+        let queued = partial_sums(gpu, &mut self.sums);
+        self.sums.clear();
+        queued
     }
 
     /// Queues what `ops` leave parts of in this scratch, and the sums.
