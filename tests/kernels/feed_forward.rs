@@ -54,26 +54,46 @@ impl family::Problem for Problem {
     }
 }
 
-/// Bugs are planted in the narrowest kernel: the others are the same template.
-const NARROW: &str = "feed_forward_c64";
-
-const BUGS: [Bug; 13] = [
+/// In what the kernels of both directions share, here and in the next two: each is to find it in its own.
+pub const fn a_missing_barrier(kernels: &'static str) -> Bug {
     Bug {
         what: "a missing barrier between steps",
         file: "feed_forward.cuh",
         right: "    ptx::barrier();\n    weights.load(weights.step + 1);",
         wrong: "    weights.load(weights.step + 1);",
-        kernels: NARROW,
+        kernels,
         found_by: &["is read before anything is written to it", "is under way"],
-    },
+    }
+}
+
+pub const fn a_wait_for_too_few_copies(kernels: &'static str) -> Bug {
     Bug {
         what: "a wait for too few copies",
         file: "feed_forward.cuh",
         right: "ptx::cp_async_wait<0>();",
         wrong: "ptx::cp_async_wait<1>();",
-        kernels: NARROW,
+        kernels,
         found_by: &["is under way"],
-    },
+    }
+}
+
+pub const fn rows_behind_the_last(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
+    Bug {
+        what: "rows behind the last",
+        file: "feed_forward.cuh",
+        right: "if (row >= valid) break;",
+        wrong: "if (row > valid) break;",
+        kernels,
+        found_by,
+    }
+}
+
+/// Bugs are planted in the narrowest kernel: the others are the same template.
+const NARROW: &str = "feed_forward_c64";
+
+const BUGS: [Bug; 13] = [
+    a_missing_barrier(NARROW),
+    a_wait_for_too_few_copies(NARROW),
     Bug {
         what: "one stage for all steps",
         file: "feed_forward.cu",
@@ -146,14 +166,7 @@ const BUGS: [Bug; 13] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "rows behind the last",
-        file: "feed_forward.cuh",
-        right: "if (row >= valid) break;",
-        wrong: "if (row > valid) break;",
-        kernels: NARROW,
-        found_by: &["of `output` of", "of `y` of"],
-    },
+    rows_behind_the_last(NARROW, &["of `output` of", "of `y` of"]),
     Bug {
         what: "rows that are stored before they are there",
         file: "feed_forward.cu",

@@ -16,6 +16,7 @@ use setrank_emulator::launch::Launch;
 
 use crate::device::on_gpu;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::feed_forward::{a_missing_barrier, a_wait_for_too_few_copies, rows_behind_the_last};
 use crate::ladder::ladder;
 
 ladder!(FAMILY);
@@ -49,27 +50,12 @@ impl family::Problem for Problem {
     }
 }
 
-/// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template. Those of
-/// `feed_forward.cuh` are planted in both families, whose steps differ.
+/// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_c64";
 
 const BUGS: [Bug; 16] = [
-    Bug {
-        what: "a missing barrier between steps",
-        file: "feed_forward.cuh",
-        right: "    ptx::barrier();\n    weights.load(weights.step + 1);",
-        wrong: "    weights.load(weights.step + 1);",
-        kernels: NARROW,
-        found_by: &["is read before anything is written to it", "is under way"],
-    },
-    Bug {
-        what: "a wait for too few copies",
-        file: "feed_forward.cuh",
-        right: "ptx::cp_async_wait<0>();",
-        wrong: "ptx::cp_async_wait<1>();",
-        kernels: NARROW,
-        found_by: &["is under way"],
-    },
+    a_missing_barrier(NARROW),
+    a_wait_for_too_few_copies(NARROW),
     Bug {
         what: "one stage for all steps",
         file: "feed_forward_backward.cu",
@@ -166,14 +152,7 @@ const BUGS: [Bug; 16] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "rows behind the last",
-        file: "feed_forward.cuh",
-        right: "if (row >= valid) break;",
-        wrong: "if (row > valid) break;",
-        kernels: NARROW,
-        found_by: &["of `dx` of"],
-    },
+    rows_behind_the_last(NARROW, &["of `dx` of"]),
     Bug {
         what: "rows that are stored before they are there",
         file: "feed_forward_backward.cu",
