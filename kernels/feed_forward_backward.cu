@@ -19,7 +19,7 @@
 // Writes      `=`: hidden, d_hidden, dx.
 // Cost        6·rows·C·G FLOPs; 6·C + 4·G bytes a row, where three kernels have 8·C + 8·G; the weights of fc1 twice and of fc2
 //             once for 128 rows, by way of L2. Bound by products where C·G is of full size: 1.8 cycles of shared memory a
-//             product at C 256 (counters.txt), 0.3 of them of weights on their way in.
+//             product at C 256 (counters.txt), a quarter of one of weights on their way in.
 
 namespace feed_forward {
 namespace {

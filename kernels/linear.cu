@@ -11,8 +11,9 @@
 //             attention has them, width 32 or 64. Gradients of parameters leave a part for each run of rows.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
 // Launch      forward: grid (out / 64 · N / 128), input: grid (in / 64 · N / 128), the columns fastest; weights, of up to 4
-//             layers: grid (Σ parts · in / 64 · out / 128), the columns fastest and the layers slowest. 128 threads, a warp for each 32 rows of the block's 128 × 64 results; shared
-//             memory: two stages of 64 of the inner dimension, 48 KiB.
+//             layers: grid (Σ parts · in / 64 · out / 128), the columns fastest and the layers slowest. 128 threads, a warp for
+//             each 32 rows of the block's 128 × 64 results; shared memory: two stages of 64 of the inner dimension,
+//             48 KiB.
 // Types       bf16 in and out, parameters' bias and gradients f32, all sums in f32; the last step is rounded once.
 // Determinism sums over the inner dimension in order; parts are of a size that depends on the shapes of the launch's layers
 //             alone, and `partial_sums` adds them. No atomics.
