@@ -1,21 +1,23 @@
 #include "feed_forward.cuh"
 
-// The row-wise network of a block: inner rows stay on the chip, and LayerNorm follows where the results are.
+// The row-wise network of a block, the LayerNorm before it and the one behind: inner rows stay on the chip.
 //
-//   y = γ·(v − mean)/√(variance + eps) + β,   v = x + f,   f = fc2(ReLU(fc1(x)))
+//   y = LayerNorm₂(x + f),   f = fc2(ReLU(fc1(x))),   x = LayerNorm₁(x₁ + added[i % period]),
+//   LayerNorm(v) = γ·(v − mean)/√(variance + eps) + β
 //
-// Shapes      x, y, output (f) [rows, C]; weight1 [G, C], bias1 [G]; weight2 [C, G], bias2 [C]; γ, β [C];
-//             statistics [rows, 2]: mean, 1/√(variance + eps).
+// Shapes      x₁, y, attended (x), output (f) [rows, C]; added [period, C]; weight1 [G, C], bias1 [G]; weight2 [C, G], bias2
+//             [C]; γ, β [C]; statistics [rows, 2]: mean, 1/√(variance + eps).
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, lengths, no
 //             overlap.
-// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns. Shared memory: x (256·C bytes), 128
-//             columns of the inner rows (32 KiB), two stages of weights (32 KiB each, 16 at C = 64): 160 KiB at C = 256.
-// Types       bf16 in and out; inner rows and f are rounded to bf16, as apart kernels round them; all sums in f32.
-// Determinism sums over inner dimensions in order, as `linear_forward` has them: f has the same bits. A row has the same
-//             bits in any batch. No atomics.
-// Writes      `=`: y, statistics, and output where it is not null.
-// Cost        4·rows·C·G FLOPs; 4·C bytes a row, 2·C more for backward; the weights once for 128 rows, by way of L2. Bound by
-//             products where C·G is of full size: 1.6 cycles of shared memory a product.
+// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns; a warp a row of the LayerNorm before.
+//             Shared memory: x (256·C bytes), 128 columns of the inner rows (32 KiB), two stages of weights (32 KiB each, 16 at
+//             C = 64): 160 KiB at C = 256. What is added to x₁ stands where inner rows and weights do not yet.
+// Types       bf16 in and out; x, inner rows and f are rounded to bf16, as apart kernels round them; all sums in f32.
+// Determinism sums over inner dimensions in order, as `linear_forward` has them, and of the LayerNorm before as
+//             `layer_norm_forward` has them: x and f have the same bits. A row has the same bits in any batch. No atomics.
+// Writes      `=`: y, statistics, and attended and output where they are not null.
+// Cost        4·rows·C·G FLOPs; 6·C bytes a row, 4·C more for backward, where three kernels have 12·C; the weights once for 128
+//             rows, by way of L2. Bound by products where C·G is of full size: 1.6 cycles of shared memory a product.
 
 namespace feed_forward {
 namespace {
@@ -26,6 +28,9 @@ constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
 // What a block has in shared memory.
 template <int C> struct Shared {
     static constexpr int X = 0, INNER = C / 64 * TILE, STAGES = INNER + 2 * TILE;
+    // What is added to x₁; it ends before the stage of the first weights.
+    static constexpr int OTHER = INNER;
+    static_assert(OTHER + C / 64 * TILE <= STAGES + STAGE<C>);
 
     // When weights are no longer needed, what stands in rows takes their place, and sums come behind.
     static __device__ __forceinline__ ptx::Shared sums(int number) {
@@ -61,7 +66,7 @@ template <int C> struct Weights {
 
     // Where those of step number `number` stand.
     __device__ __forceinline__ Tile<64> stage(int number) const {
-        return {ptx::shared_base() + Shared<C>::STAGES + number % 2 * STAGE<C>};
+        return {ptx::shared_base() + Shared<C>::STAGES + (number + 1) % 2 * STAGE<C>};
     }
 };
 
@@ -90,6 +95,34 @@ template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], in
     }
 }
 
+// The LayerNorm before the network, in the place of the block's rows; those behind the last stay 0.
+template <int C>
+__device__ __forceinline__ void norm_before(const FeedForward &p, int first, int valid, int lane, int warp) {
+    const bool inside[1] = {lane < C / 8};
+    float weight[PIECE] = {}, bias[PIECE] = {};
+    if (inside[0]) {
+        load_piece(weight, p.before.scale + lane * PIECE);
+        load_piece(bias, p.before.shift + lane * PIECE);
+    }
+    WarpSum sum;
+#pragma unroll 1
+    for (int row = warp; row < min(valid, ROWS); row += THREADS / 32) {
+        layer_norm::Values<1> value{};
+        if (inside[0]) load_sum(value[0], Shared<C>::X, Shared<C>::OTHER, row, lane);
+        const float2 statistics = layer_norm::center(value, inside, 1.0f / C, p.eps, sum);
+        if (inside[0]) {
+            layer_norm::scale(value[0], statistics.y, weight, bias);
+            const uint4 packed = pack(value[0]);
+            ptx::store_shared(piece(Shared<C>::X, row, lane), packed);
+            if (p.attended != nullptr) {
+                const size_t to = static_cast<size_t>(first + row) * C;
+                ptx::store_global(reinterpret_cast<uint4 *>(p.attended + to) + lane, packed);
+            }
+        }
+        if (lane == 0) ptx::store_global(reinterpret_cast<float2 *>(p.before.statistics) + first + row, statistics);
+    }
+}
+
 template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
     using Place = Shared<C>;
     constexpr int N = C / COLUMN_WARPS / 8;
@@ -98,11 +131,14 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
     const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
 
-    const gemm::Matrix<const uint16_t> x{p.x, p.rows, C};
-#pragma unroll
-    for (int k = 0; k < C / 64; ++k) gemm::load<ROWS, THREADS>(tile(Place::X, k), x.columns(first, k * 64), valid);
+    load_rows<C>(Place::X, p.x, p.rows, first);
+    load_repeated<C>(Place::OTHER, p.added, first, p.period, valid);
+    ptx::cp_async_commit();
     Weights<C> weights(p);
     weights.load(0);
+    ptx::cp_async_wait<1>();
+    ptx::barrier();
+    norm_before<C>(p, first, valid, lane, warp);
 
     float results[4][N][4];
     gemm::clear(results);
@@ -185,7 +221,7 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
             sum[m][half] = fmaf(0.5f * near, fmaf(-variance * near, near, 1.0f), near);
             const int at = row + m * 16 + half * 8 + (lane >> 2);
             if (column_warp == 0 && (lane & 3) == 0 && at < valid) {
-                ptx::store_global(reinterpret_cast<float2 *>(p.statistics) + first + at,
+                ptx::store_global(reinterpret_cast<float2 *>(p.behind.statistics) + first + at,
                                   make_float2(mean[m][half], sum[m][half]));
             }
         }
@@ -193,8 +229,8 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
 #pragma unroll
     for (int d = 0; d < N; ++d) {
         const int of_lane = column + d * 8 + 2 * (lane & 3);
-        const float2 scale = ptx::load_constant(reinterpret_cast<const float2 *>(p.scale + of_lane));
-        const float2 shift = ptx::load_constant(reinterpret_cast<const float2 *>(p.shift + of_lane));
+        const float2 scale = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.scale + of_lane));
+        const float2 shift = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.shift + of_lane));
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
 #pragma unroll

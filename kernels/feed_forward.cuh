@@ -3,8 +3,8 @@
 
 #include "feed_forward.h"
 
-#include "bf16.cuh"
 #include "gemm.cuh"
+#include "norm.cuh"
 
 namespace feed_forward {
 
@@ -53,6 +53,47 @@ __device__ __forceinline__ void multiply_inner(float (&inner)[4][4][4], int plac
         const Tile<64> right{stage.begin + k % 2 * TILE};
         gemm::multiply<false, false>(inner, tile(place, k), row, right, lane, column);
     }
+}
+
+// Queues the copies of the block's rows of a matrix whose rows come again after `period`.
+template <int C>
+__device__ __forceinline__ void load_repeated(int place, const uint16_t *from, int first, int period, int valid) {
+    constexpr int PIECES = C / 8;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        const int row = i / PIECES, piece = i % PIECES;
+        const bool inside = row < valid;
+        const uint16_t *source = from + static_cast<size_t>((first + row) % period) * C + piece * 8;
+        ptx::cp_async_16(tile(place, piece / 8).at(row, piece % 8), inside ? source : from, inside ? 16 : 0);
+    }
+}
+
+// The same of all rows, each once.
+template <int C> __device__ __forceinline__ void load_rows(int place, const uint16_t *from, int rows, int first) {
+    const gemm::Matrix<const uint16_t> matrix{from, rows, C};
+#pragma unroll
+    for (int k = 0; k < C / 64; ++k) {
+        gemm::load<ROWS, THREADS>(tile(place, k), matrix.columns(first, k * 64), rows - first);
+    }
+}
+
+// The sum of a warp's values.
+struct WarpSum {
+    __device__ __forceinline__ float of(float value) const { return warp_sum(value); }
+};
+
+// A lane's piece of a row that a warp has to itself, in tiles from `place` on.
+__device__ __forceinline__ ptx::Shared piece(int place, int row, int lane) {
+    return tile(place, lane / 8).at(row, lane % 8);
+}
+
+// The sum of two such pieces.
+__device__ __forceinline__ void load_sum(float (&sum)[PIECE], int first, int second, int row, int lane) {
+    float added[PIECE];
+    unpack(sum, ptx::load_shared<uint4>(piece(first, row, lane)));
+    unpack(added, ptx::load_shared<uint4>(piece(second, row, lane)));
+#pragma unroll
+    for (int e = 0; e < PIECE; ++e) sum[e] += added[e];
 }
 
 // The block's threads copy the rows of C columns that stand in tiles from `place` on.

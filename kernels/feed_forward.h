@@ -14,10 +14,24 @@ enum {
     FEED_FORWARD_WIDTH = 256,
 };
 
+/** A LayerNorm. */
+typedef struct FeedForwardScale {
+    /** [C] f32: γ. */
+    const float *scale;
+    /** [C] f32: β. */
+    const float *shift;
+    /** [rows, 2] f32: mean, 1/√(variance + eps). */
+    float *statistics;
+} FeedForwardScale;
+
 /** Arguments of `feed_forward_c{C}`. */
 typedef struct FeedForward {
-    /** [rows, C] bf16. */
+    /** [rows, C] bf16: what the LayerNorm before the network is of. */
     const uint16_t *x;
+    /** [period, C] bf16, added to x: row i takes row i % period. */
+    const uint16_t *added;
+    /** The LayerNorm before the network. */
+    FeedForwardScale before;
     /** [G, C] bf16: fc1's. */
     const uint16_t *weight1;
     /** [G] f32. */
@@ -26,22 +40,20 @@ typedef struct FeedForward {
     const uint16_t *weight2;
     /** [C] f32. */
     const float *bias2;
-    /** [C] f32: γ of the LayerNorm. */
-    const float *scale;
-    /** [C] f32: β. */
-    const float *shift;
+    /** The one behind it. */
+    FeedForwardScale behind;
+    /** [rows, C] bf16: the network's rows, for backward; null where none follows. */
+    uint16_t *attended;
     /** [rows, C] bf16: fc2's results, for backward; null where none follows. */
     uint16_t *output;
     /** [rows, C] bf16. */
     uint16_t *y;
-    /** [rows, 2] f32: mean, 1/√(variance + eps). */
-    float *statistics;
     int32_t rows;
     /** G. */
     int32_t inner;
+    /** At most rows. */
+    int32_t period;
     float eps;
-    /** Fills the struct. */
-    int32_t unused;
 } FeedForward;
 
 #endif

@@ -2,24 +2,29 @@
 
 #include "feed_forward.cuh"
 
-// Backward of the row-wise network of a block, but for its LayerNorm and the gradients of its parameters: the inner rows once
-// more, their gradient, and that of x. Each is written once, for the gradients of the parameters.
+// Backward of the row-wise network of a block, of the LayerNorm behind it and of the one before it, but for the gradients of
+// the network's parameters, for which it leaves the inner rows, their gradient and dy, each written once.
 //
-//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   dx = dh·weight1 + dy
+//   dy = LayerNorm₂'(d),   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy)
 //
-// Shapes      x, dy, dx [rows, C]; weight1 [G, C], bias1 [G]; weight2 [C, G]; hidden (h), d_hidden (dh) [rows, G].
+// Shapes      d, dy, and x and what is added to it of both LayerNorms [rows, C], of the former's [period, C]; statistics
+//             [rows, 2]; γ [C]; parts [2, blocks, C]; weight1 [G, C], bias1 [G]; weight2 [C, G]; hidden (h), d_hidden (dh)
+//             [rows, G]. The network's x is what the latter LayerNorm adds.
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, lengths, no
 //             overlap.
-// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns, or 32 of a chunk of the inner rows.
-//             Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB), two stages of weights (32 KiB
-//             each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0 has.
-// Types       bf16 in and out; h and dh are rounded to bf16, as apart kernels round them; all sums in f32.
-// Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them: all results
-//             have the same bits as theirs. A row has the same bits in any batch. No atomics.
-// Writes      `=`: hidden, d_hidden, dx.
-// Cost        6·rows·C·G FLOPs; 6·C + 4·G bytes a row, where three kernels have 8·C + 8·G; the weights of fc1 twice and of fc2
-//             once for 128 rows, by way of L2. Bound by products where C·G is of full size: 1.8 cycles of shared memory a
-//             product at C 256 (counters.txt), a quarter of one of weights on their way in.
+// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns, or 32 of a chunk of the inner rows;
+//             a warp a row of LayerNorm. Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB),
+//             two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0
+//             has. LayerNorm's other operand, and its sums, stand where inner rows and weights do not yet, or no longer.
+// Types       bf16 in and out; h, dh, dy, and the gradient of x are rounded to bf16, as apart kernels round them; all sums,
+//             and parts, in f32.
+// Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows of
+//             LayerNorm as `layer_norm_backward` has them: all rows have the same bits as theirs, and in any batch. A part
+//             sums its rows in a fixed order. No atomics.
+// Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
+// Cost        6·rows·C·G FLOPs; 14·C + 4·G bytes a row, where five kernels have 24·C + 8·G; C / 8 of parts; the weights of fc1
+//             twice and of fc2 once for 128 rows, by way of L2. Bound by products where C·G is of full size: 1.8 cycles of
+//             shared memory a product at C 256 (counters.txt), a quarter of one of weights on their way in.
 
 namespace feed_forward {
 namespace {
@@ -27,6 +32,9 @@ namespace {
 // What a block has in shared memory.
 template <int C> struct Place {
     static constexpr int X = 0, DY = C / 64 * TILE, INNER = 2 * DY, STAGES = INNER + 2 * TILE;
+    // LayerNorm's other operand; it ends before the stage of the first weights.
+    static constexpr int OTHER = INNER;
+    static_assert(OTHER + C / 64 * TILE <= STAGES + STAGE<C>);
 };
 
 // The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
@@ -72,7 +80,7 @@ template <int C> struct Weights {
 
     // Where those of step number `number` stand, and of fc2's those of a half of the chunk's columns.
     __device__ __forceinline__ Tile<64> stage(int number) const {
-        return {ptx::shared_base() + Place<C>::STAGES + number % 2 * STAGE<C>};
+        return {ptx::shared_base() + Place<C>::STAGES + (number + 1) % 2 * STAGE<C>};
     }
     static __device__ __forceinline__ Tile<64> of_columns(ptx::Shared begin, int half) {
         return {begin + half * Tile<64>::bytes(ROWS2)};
@@ -110,20 +118,53 @@ struct OfWarp {
     }
 };
 
+// LayerNorm's backward of the block's rows, in place: their gradients stand in tiles from DY on, what they are of in those from
+// X and OTHER on. They are stored to `to` besides. All copies have landed, for all threads.
+template <int C>
+__device__ __forceinline__ void norm_backward(const FeedForwardNorm &p, uint16_t *to, int first, int valid, int lane,
+                                              int warp) {
+    const bool inside = lane < C / 8;
+    WarpSum sum;
+    layer_norm::Columns<1> own{};
+    if (inside) load_piece(own.weight[0], p.weight + lane * PIECE);
+#pragma unroll 1
+    for (int row = warp; row < min(valid, ROWS); row += THREADS / 32) {
+        const auto statistics = ptx::load_constant(reinterpret_cast<const float2 *>(p.statistics) + first + row);
+        layer_norm::Values<1> value{}, d{};
+        if (inside) {
+            load_sum(value[0], Place<C>::X, Place<C>::OTHER, row, lane);
+            unpack(d[0], ptx::load_shared<uint4>(piece(Place<C>::DY, row, lane)));
+        }
+        own.backward(d, value, statistics, 1.0f / C, sum);
+        if (inside) {
+            const uint4 packed = pack(d[0]);
+            ptx::store_shared(piece(Place<C>::DY, row, lane), packed);
+            ptx::store_global(reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + row) * C) + lane, packed);
+        }
+    }
+    // Sums take the place of what others may still read.
+    ptx::barrier();
+    const ptx::Shared sums = ptx::shared_base() + Place<C>::OTHER;
+    if (inside) own.put(sums + warp * 8 * C, 0, lane * PIECE, C);
+    ptx::barrier();
+    layer_norm::store_sums<THREADS>(p.parts, sums, THREADS / 32, C);
+}
+
 template <int C> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
     constexpr int N = C / COLUMN_WARPS / 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
 
-    const gemm::Matrix<const uint16_t> x{p.x, p.rows, C}, dy{p.dy, p.rows, C};
-#pragma unroll
-    for (int k = 0; k < C / 64; ++k) {
-        gemm::load<ROWS, THREADS>(tile(Place<C>::X, k), x.columns(first, k * 64), valid);
-        gemm::load<ROWS, THREADS>(tile(Place<C>::DY, k), dy.columns(first, k * 64), valid);
-    }
+    load_rows<C>(Place<C>::X, p.behind.added, p.rows, first);
+    load_rows<C>(Place<C>::DY, p.d, p.rows, first);
+    load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+    ptx::cp_async_commit();
     Weights<C> weights(p);
     weights.load(0);
+    ptx::cp_async_wait<1>();
+    ptx::barrier();
+    norm_backward<C>(p.behind, p.dy, first, valid, lane, warp);
 
     const size_t inner_rows = static_cast<size_t>(first) * p.inner + column_warp * 32;
     float results[4][N][4];
@@ -179,6 +220,11 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
         }
     }
 
+    // All threads are done with inner rows and weights.
+    ptx::barrier();
+    load_rows<C>(Place<C>::X, p.before.x, p.rows, first);
+    load_repeated<C>(Place<C>::OTHER, p.before.added, first, p.before.period, valid);
+    ptx::cp_async_commit();
     const int column = column_warp * (C / 4);
     gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
         const int piece = column / 8 + d;
@@ -187,8 +233,9 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
         // A lane's pairs take the place of those that it has read.
         ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
     });
+    ptx::cp_async_wait<0>();
     ptx::barrier();
-    store_rows<C>(p.dx + static_cast<size_t>(first) * C, Place<C>::DY, valid);
+    norm_backward<C>(p.before, p.d, first, valid, lane, warp);
 }
 
 } // namespace

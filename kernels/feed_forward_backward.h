@@ -4,24 +4,44 @@
 #define SETRANK_FEED_FORWARD_BACKWARD_H
 #include <stdint.h>
 
+/** One of the two LayerNorms. */
+typedef struct FeedForwardNorm {
+    /** [rows, C] bf16: what it is of. */
+    const uint16_t *x;
+    /** [period, C] bf16, added to x: row i takes row i % period. */
+    const uint16_t *added;
+    /** [C] f32: γ. */
+    const float *weight;
+    /** [rows, 2] f32, of the forward pass: mean, 1/√(variance + eps). */
+    const float *statistics;
+    /** [2, blocks, C] f32: each block's gradients of γ, then those of β. */
+    float *parts;
+    /** At most rows; of the LayerNorm behind the network as many. */
+    int32_t period;
+    /** Fills the struct. */
+    int32_t unused;
+} FeedForwardNorm;
+
 /** Arguments of `feed_forward_backward_c{C}`. */
 typedef struct FeedForwardBackward {
-    /** [rows, C] bf16. */
-    const uint16_t *x;
-    /** [rows, C] bf16: the gradient of fc2's results, and of x by the residual. */
-    const uint16_t *dy;
+    /** The LayerNorm whose rows the network takes. */
+    FeedForwardNorm before;
+    /** The one behind it: of fc2's results, to which the network's rows are added. */
+    FeedForwardNorm behind;
     /** [G, C] bf16: fc1's. */
     const uint16_t *weight1;
-    /** [G] f32. */
+    /** [G] f32: fc1's. */
     const float *bias1;
     /** [C, G] bf16: fc2's. */
     const uint16_t *weight2;
+    /** [rows, C] bf16: the gradient of the latter LayerNorm's rows, whose place that of x + added of the former takes. */
+    uint16_t *d;
+    /** [rows, C] bf16: the gradient of fc2's results. */
+    uint16_t *dy;
     /** [rows, G] bf16: the inner rows. */
     uint16_t *hidden;
     /** [rows, G] bf16: the gradient of what the ReLU took. */
     uint16_t *d_hidden;
-    /** [rows, C] bf16. */
-    uint16_t *dx;
     int32_t rows;
     /** G. */
     int32_t inner;

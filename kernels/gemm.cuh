@@ -1,6 +1,7 @@
 // Products of bf16 matrices: 128 rows and 64 columns of results for each four warps, 64 of the inner dimension a step.
 #pragma once
 
+#include "bf16.cuh"
 #include "tile.cuh"
 
 namespace gemm {
@@ -179,15 +180,27 @@ __device__ __forceinline__ void add_bias(float (&results)[M][N][4], const float 
     });
 }
 
+// Finishes a gradient by the rows of `tile` from `row` on: adds them, or is 0 where they are not above 0.
+template <int M>
+__device__ __forceinline__ void finish(float (&results)[M][8][4], Tile<64> tile, int row, bool masked, int lane) {
+    for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
+        const auto pair = ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4);
+        const float of_low = bf16_low(pair), of_high = bf16_high(pair);
+        low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
+        high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
+    });
+}
+
 // Stores results as bf16: the rows from `row` on, up to number `valid`, by way of the warp's own rows of `tile`.
-__device__ __forceinline__ void store_bf16(Results &results, Tile<64> tile, Columns<uint16_t> to, int row, int valid,
-                                           int lane) {
+template <int M>
+__device__ __forceinline__ void store_bf16(float (&results)[M][8][4], Tile<64> tile, Columns<uint16_t> to, int row,
+                                           int valid, int lane) {
     for_pairs(results, lane, [&](int of_warp, int d, float low, float high) {
         ptx::store_shared(tile.at(row + of_warp, d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
     });
     ptx::sync_warp();
 #pragma unroll
-    for (int i = 0; i < WARP_ROWS * 8 / 32; ++i) {
+    for (int i = 0; i < M * 16 * 8 / 32; ++i) {
         const int at = row + i * 4 + lane / 8, piece = lane % 8;
         if (at < valid) {
             ptx::store_global(reinterpret_cast<uint4 *>(to.at(at, piece)), ptx::load_shared<uint4>(tile.at(at, piece)));
@@ -197,10 +210,11 @@ __device__ __forceinline__ void store_bf16(Results &results, Tile<64> tile, Colu
 
 // Stores results as f32 to rows of `stride` values. Neighbouring lanes swap a pair of two fragments, so that each has
 // four columns of one.
-__device__ __forceinline__ void store_f32(const Results &results, float *to, size_t stride, int lane) {
+template <int M>
+__device__ __forceinline__ void store_f32(const float (&results)[M][8][4], float *to, size_t stride, int lane) {
     const bool odd = lane & 1;
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (int m = 0; m < M; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = m * 16 + half * 8 + (lane >> 2);

@@ -1,6 +1,6 @@
 #include "layer_norm.h"
 
-#include "row.cuh"
+#include "norm.cuh"
 
 namespace {
 
@@ -26,7 +26,7 @@ template <int WARPS> struct Columns {
     }
 };
 
-using Values = float[LANE_PIECES][PIECE];
+using Values = layer_norm::Values<LANE_PIECES>;
 
 // x + added of a row; 0 outside of it.
 template <int WARPS>
@@ -67,16 +67,6 @@ template <int WARPS> struct RowSum {
         }
         return value;
     }
-
-    __device__ __forceinline__ float of(const Values &values) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < LANE_PIECES; ++i) {
-#pragma unroll
-            for (int e = 0; e < PIECE; ++e) sum += values[i][e];
-        }
-        return of(sum);
-    }
 };
 
 // LayerNorm of a residual sum, forward.
@@ -98,42 +88,22 @@ template <int WARPS> __device__ __forceinline__ void layer_norm_forward(const La
     RowSum<WARPS> sum{columns};
     Values values;
     load_sum(values, columns, p.x, p.added, row, p.period);
-    float mean = 0.0f;
+    bool inside[LANE_PIECES];
 #pragma unroll
-    for (int pass = 0; pass < 2; ++pass) {
-        const float rest = sum.of(values) * p.share;
-        mean += rest;
-#pragma unroll
-        for (int i = 0; i < LANE_PIECES; ++i) {
-            if (columns.of(i) < p.width) {
-#pragma unroll
-                for (int e = 0; e < PIECE; ++e) values[i][e] -= rest;
-            }
-        }
-    }
-    float squares = 0.0f;
+    for (int i = 0; i < LANE_PIECES; ++i) inside[i] = columns.of(i) < p.width;
+    const float2 statistics = layer_norm::center(values, inside, p.share, p.eps, sum);
 #pragma unroll
     for (int i = 0; i < LANE_PIECES; ++i) {
-#pragma unroll
-        for (int e = 0; e < PIECE; ++e) squares = fmaf(values[i][e], values[i][e], squares);
-    }
-    // The approximate root with a step of Newton's: as good as the exact one and a division, whose calls need a stack.
-    const float variance = fmaf(sum.of(squares), p.share, p.eps), near = rsqrtf(variance);
-    const float inverse = fmaf(0.5f * near, fmaf(-variance * near, near, 1.0f), near);
-#pragma unroll
-    for (int i = 0; i < LANE_PIECES; ++i) {
+        if (!inside[i]) continue;
         const int column = columns.of(i);
-        if (column >= p.width) continue;
         float weight[PIECE], bias[PIECE];
         load_piece(weight, p.weight + column);
         load_piece(bias, p.bias + column);
-#pragma unroll
-        for (int e = 0; e < PIECE; ++e) values[i][e] = fmaf(values[i][e] * inverse, weight[e], bias[e]);
+        layer_norm::scale(values[i], statistics.y, weight, bias);
         store_piece(p.y + static_cast<size_t>(row) * p.width + column, values[i]);
     }
     if (columns.warp % WARPS == 0 && columns.lane == 0) {
-        const size_t at = static_cast<size_t>(row) * 2;
-        ptx::store_global(reinterpret_cast<float2 *>(p.statistics + at), make_float2(mean, inverse));
+        ptx::store_global(reinterpret_cast<float2 *>(p.statistics) + row, statistics);
     }
 }
 
@@ -141,56 +111,37 @@ template <int WARPS> __device__ __forceinline__ void layer_norm_forward(const La
 //
 //   g = γ·dy,   n = (v − mean)·s,   dv = s·(g − mean(g) − n·mean(g·n)),   dγ = Σ dy·n,   dβ = Σ dy     (s, mean: statistics)
 //
-// Shapes      as forward; dy, dx [rows, C]; parts [2, runs, C].
+// Shapes      as forward; d [rows, C]: dy, whose place dv takes; parts [2, runs, C].
 // Checked     as forward.
 // Launch      grid (runs): a block has 32 rows, a warp or four a row; 256 threads; shared memory: the warps' sums of rows,
 //             and [8 or 2, 2, C] f32 sums of columns.
 // Types       bf16 in and out; everything between, and the parts, in f32.
-// Determinism a row of dx has the same bits in any batch; a part sums its rows in a fixed order.
-// Writes      `=`: dx and parts, which `partial_sums` adds to the gradients.
+// Determinism a row of d has the same bits in any batch; a part sums its rows in a fixed order.
+// Writes      `=`: d and parts, which `partial_sums` adds to the gradients.
 // Cost        6·C bytes a row and 2·C of added; C / 4 of parts; bound by memory.
 template <int WARPS> __device__ __forceinline__ void layer_norm_backward(const LayerNormBackward &p) {
     constexpr int ROWS = BLOCK_WARPS / WARPS;
     const Columns<WARPS> columns(p.width);
     RowSum<WARPS> sum{columns};
-    Values weight, d_weight, d_bias;
+    layer_norm::Columns<LANE_PIECES> own{};
 #pragma unroll
     for (int i = 0; i < LANE_PIECES; ++i) {
-#pragma unroll
-        for (int e = 0; e < PIECE; ++e) weight[i][e] = d_weight[i][e] = d_bias[i][e] = 0.0f;
-        if (columns.of(i) < p.width) load_piece(weight[i], p.weight + columns.of(i));
+        if (columns.of(i) < p.width) load_piece(own.weight[i], p.weight + columns.of(i));
     }
     const int first = blockIdx.x * LAYER_NORM_RUN, end = min(p.rows, first + LAYER_NORM_RUN);
     for (int row = first + columns.row(); row < end; row += ROWS) {
         const float2 statistics = ptx::load_constant(reinterpret_cast<const float2 *>(p.statistics) + row);
-        const float mean = statistics.x, inverse = statistics.y;
-        Values normalized, g;
-        load_sum(normalized, columns, p.x, p.added, row, p.period);
-        float products = 0.0f;
+        uint16_t *const d_row = p.d + static_cast<size_t>(row) * p.width;
+        Values value, d{};
+        load_sum(value, columns, p.x, p.added, row, p.period);
 #pragma unroll
         for (int i = 0; i < LANE_PIECES; ++i) {
-            const bool inside = columns.of(i) < p.width;
-#pragma unroll
-            for (int e = 0; e < PIECE; ++e) g[i][e] = 0.0f;
-            if (inside) load_piece(g[i], p.dy + static_cast<size_t>(row) * p.width + columns.of(i));
-#pragma unroll
-            for (int e = 0; e < PIECE; ++e) {
-                normalized[i][e] = (normalized[i][e] - mean) * inverse;
-                d_weight[i][e] = fmaf(g[i][e], normalized[i][e], d_weight[i][e]);
-                d_bias[i][e] += g[i][e];
-                g[i][e] *= weight[i][e];
-                products = fmaf(g[i][e], normalized[i][e], products);
-            }
+            if (columns.of(i) < p.width) load_changing_piece(d[i], d_row + columns.of(i));
         }
-        const float mean_g = sum.of(g) * p.share, mean_product = sum.of(products) * p.share;
+        own.backward(d, value, statistics, p.share, sum);
 #pragma unroll
         for (int i = 0; i < LANE_PIECES; ++i) {
-            if (columns.of(i) >= p.width) continue;
-#pragma unroll
-            for (int e = 0; e < PIECE; ++e) {
-                g[i][e] = inverse * (g[i][e] - mean_g - normalized[i][e] * mean_product);
-            }
-            store_piece(p.dx + static_cast<size_t>(row) * p.width + columns.of(i), g[i]);
+            if (columns.of(i) < p.width) store_piece(d_row + columns.of(i), d[i]);
         }
     }
 
@@ -198,32 +149,10 @@ template <int WARPS> __device__ __forceinline__ void layer_norm_backward(const L
     const ptx::Shared sums = ptx::shared_base() + LAYER_NORM_SUM_BYTES;
 #pragma unroll
     for (int i = 0; i < LANE_PIECES; ++i) {
-        if (columns.of(i) >= p.width) continue;
-        const ptx::Shared to = sums + (columns.row() * 2 * p.width + columns.of(i)) * 4;
-#pragma unroll
-        for (int e = 0; e < PIECE; e += 4) {
-            const float *w = &d_weight[i][e];
-            const float *b = &d_bias[i][e];
-            ptx::store_shared(to + e * 4, make_float4(w[0], w[1], w[2], w[3]));
-            ptx::store_shared(to + (p.width + e) * 4, make_float4(b[0], b[1], b[2], b[3]));
-        }
+        if (columns.of(i) < p.width) own.put(sums + columns.row() * 8 * p.width, i, columns.of(i), p.width);
     }
     ptx::barrier();
-    for (int at = threadIdx.x * 4; at < 2 * p.width; at += THREADS * 4) {
-        float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-        for (int row = 0; row < ROWS; ++row) {
-            const auto more = ptx::load_shared<float4>(sums + (row * 2 * p.width + at) * 4);
-            total.x += more.x;
-            total.y += more.y;
-            total.z += more.z;
-            total.w += more.w;
-        }
-        const bool is_bias = at >= p.width;
-        const size_t run = blockIdx.x + (is_bias ? gridDim.x : 0u);
-        float *part = p.parts + run * p.width + (is_bias ? at - p.width : at);
-        ptx::store_global(reinterpret_cast<float4 *>(part), total);
-    }
+    layer_norm::store_sums<THREADS>(p.parts, sums, ROWS, p.width);
 }
 
 } // namespace

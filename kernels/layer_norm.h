@@ -51,10 +51,8 @@ typedef struct LayerNormBackward {
     const float *weight;
     /** [rows, 2] f32, of the forward pass. */
     const float *statistics;
-    /** [rows, C] bf16. */
-    const uint16_t *dy;
-    /** [rows, C] bf16: the gradient of x + added. */
-    uint16_t *dx;
+    /** [rows, C] bf16: the gradient of y, whose place that of x + added takes. */
+    uint16_t *d;
     /** [2, runs, C] f32: each run's gradients of γ, then those of β. */
     float *parts;
     int32_t rows;

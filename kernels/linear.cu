@@ -1,6 +1,5 @@
 #include "linear.h"
 
-#include "bf16.cuh"
 #include "weights.cuh"
 
 // Linear layers: forward, and the gradients of input and parameters.
@@ -76,13 +75,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
         ptx::cp_async_commit();
         ptx::cp_async_wait<0>();
         ptx::barrier();
-        const bool masked = p.finish == LINEAR_MASKED;
-        gemm::for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
-            const auto pair = ptx::load_shared<uint32_t>(tile.at(of_warp + at, d) + (lane & 3) * 4);
-            const float of_low = bf16_low(pair), of_high = bf16_high(pair);
-            low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
-            high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
-        });
+        gemm::finish(results, tile, of_warp, p.finish == LINEAR_MASKED, lane);
     }
     // A lane's pairs take the place of those that it has read.
     gemm::store_bf16(results, tile, Taken{p.dx, p.rows, p.inputs}.columns(row, column), of_warp, valid, lane);

@@ -20,6 +20,11 @@ __device__ __forceinline__ void load_piece(float (&values)[PIECE], const float *
     }
 }
 
+// Loads a piece of bf16 values whose place the launch writes to.
+__device__ __forceinline__ void load_changing_piece(float (&values)[PIECE], const uint16_t *from) {
+    unpack(values, ptx::load_global(reinterpret_cast<const uint4 *>(from)));
+}
+
 // Stores a piece, rounded to bf16.
 __device__ __forceinline__ void store_piece(uint16_t *to, const float (&values)[PIECE]) {
     ptx::store_global(reinterpret_cast<uint4 *>(to), pack(values));

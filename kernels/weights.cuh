@@ -5,17 +5,27 @@
 
 namespace gemm {
 
-// Σ over the tile's 64 rows of each of 32 columns from `column` on; every column of a fragment has them.
-__device__ __forceinline__ void sum_rows(float (&sums)[2][4], Tile<64> tile, int column, int lane) {
+// Σ over the tile's 64 rows of each of M·16 columns from `column` on; every column of a fragment has them.
+template <int M> __device__ __forceinline__ void sum_rows(float (&sums)[M][4], Tile<64> tile, int column, int lane) {
     constexpr uint32_t ONES = 0x3f803f80;
 #pragma unroll
     for (int k = 0; k < STEP; k += 16) {
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
+        for (int m = 0; m < M; ++m) {
             uint32_t a[4];
             left_fragment<true>(a, tile, column + m * 16, k, lane);
             ptx::mma_m16n8k16_bf16(sums[m], a, ONES, ONES);
         }
+    }
+}
+
+// Stores such sums.
+template <int M> __device__ __forceinline__ void store_sums(const float (&sums)[M][4], float *to, int lane) {
+    if ((lane & 3) != 0) return;
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+        ptx::store_global(to + m * 16 + (lane >> 2), sums[m][0]);
+        ptx::store_global(to + m * 16 + (lane >> 2) + 8, sums[m][2]);
     }
 }
 
@@ -52,13 +62,7 @@ __device__ __forceinline__ void weights(Matrix<const uint16_t> dy, int outputs, 
     if (!busy) return;
     const size_t of_warp = output + warp * WARP_ROWS;
     store_f32(results, d_weight + of_warp * stride, stride, lane);
-    if (d_bias == nullptr || (lane & 3) != 0) return;
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-        float *to = d_bias + of_warp + m * 16 + (lane >> 2);
-        ptx::store_global(to, sums[m][0]);
-        ptx::store_global(to + 8, sums[m][2]);
-    }
+    if (d_bias != nullptr) store_sums(sums, d_bias + of_warp, lane);
 }
 
 } // namespace gemm

@@ -211,10 +211,12 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 15] = families![
+pub const FAMILIES: [FamilyCheck; 17] = families![
     "gather": gather::check,
     "rbf": rbf::check,
     "linear": linear::check,
+    "linear_wide": linear::check::wide,
+    "linear_few_rows": linear::check::few_rows,
     "embed": embed::check,
     "attention": attention::check,
     "attention_sm90": attention::check::warpgroups,

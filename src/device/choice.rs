@@ -43,8 +43,8 @@ pub enum Fusion {
     Flash,
     /// Sets stay on the chip where they fit, and backward of one that does, or of few points, is one kernel.
     Attention,
-    /// The row-wise network's forward is one kernel too, and so is its backward but for LayerNorm and the gradients of weights,
-    /// where that pays.
+    /// The row-wise network with the LayerNorms around it is one kernel too, and so is its backward but for the gradients of
+    /// weights, where that pays.
     #[default]
     All,
 }

@@ -171,6 +171,13 @@ impl<T: Element> Buffer<T> {
         Ok(Buffer { memory: self.memory.clone(), offset, len, sent: self.sent.clone(), values: PhantomData })
     }
 
+    /// All of it as a buffer of its own: the same memory, as [`part`](Self::part) says.
+    pub fn alias(&self) -> Buffer<T> {
+        let Buffer { memory, offset, len, sent, .. } = self;
+        let (memory, sent) = (memory.clone(), sent.clone());
+        Buffer { memory, offset: *offset, len: *len, sent, values: PhantomData }
+    }
+
     /// Whether it shares memory with another.
     pub fn overlaps<U: Element>(&self, other: &Buffer<U>) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory)

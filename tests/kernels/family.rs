@@ -9,14 +9,16 @@ use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
     attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward, gather,
-    layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums, score,
+    layer_norm, linear, linear_few_rows, linear_wide, loss, optimizer, partial_sums, rbf, row_sums, score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 15] = [
+pub const ALL: [&Family; 17] = [
     &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
+    &linear_wide::FAMILY,
+    &linear_few_rows::FAMILY,
     &embed::FAMILY,
     &attention::FAMILY,
     &attention_sm90::FAMILY,

@@ -3,13 +3,13 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{FeedForward, LinearForward};
+use setrank::device::abi::{FeedForward, FeedForwardScale, LinearForward};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
-use setrank::ops::feed_forward::check::{Problem, SHAPES};
-use setrank::ops::feed_forward::{FeedForwardShape, feed_forward};
+use setrank::ops::feed_forward::check::{Problem, SHAPES, problems};
+use setrank::ops::feed_forward::{FeedForwardShape, Kept, feed_forward};
 use setrank::ops::layer_norm::DeviceNorm;
-use setrank::ops::linear::{Activation, DeviceLinear, Layout, LinearPlan, LinearShape};
+use setrank::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config, Sums};
 use setrank_emulator::kernels::Kernels;
@@ -17,6 +17,7 @@ use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
+use crate::layer_norm;
 
 ladder!(FAMILY);
 
@@ -25,32 +26,43 @@ pub const FAMILY: Family =
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let shape = self.shape;
+        let (shape, norm) = (self.shape, &self.before);
+        let [before, behind] = [offset_of!(FeedForward, before), offset_of!(FeedForward, behind)];
+        let [scale, shift] = [offset_of!(FeedForwardScale, scale), offset_of!(FeedForwardScale, shift)];
+        let statistics = offset_of!(FeedForwardScale, statistics);
         let mut buffers = vec![
-            (offset_of!(FeedForward, x), "x", given(&self.x)),
+            (offset_of!(FeedForward, x), "x", given(&norm.x)),
             (offset_of!(FeedForward, weight1), "weight1", given(&self.weights[0])),
             (offset_of!(FeedForward, bias1), "bias1", given(&self.biases[0])),
             (offset_of!(FeedForward, weight2), "weight2", given(&self.weights[1])),
             (offset_of!(FeedForward, bias2), "bias2", given(&self.biases[1])),
-            (offset_of!(FeedForward, scale), "scale", given(&self.norm[0])),
-            (offset_of!(FeedForward, shift), "shift", given(&self.norm[1])),
+            (offset_of!(FeedForward, added), "added", given(&norm.added)),
+            (before + scale, "scale before", given(&norm.weight)),
+            (before + shift, "shift before", given(&norm.bias)),
+            (before + statistics, "statistics before", poisoned::<f32>(2 * shape.rows)),
+            (behind + scale, "scale", given(&self.norm[0])),
+            (behind + shift, "shift", given(&self.norm[1])),
+            (behind + statistics, "statistics", poisoned::<f32>(2 * shape.rows)),
             (offset_of!(FeedForward, y), "y", poisoned::<bf16>(shape.values())),
-            (offset_of!(FeedForward, statistics), "statistics", poisoned::<f32>(2 * shape.rows)),
         ];
         if self.keeps {
-            buffers.push((offset_of!(FeedForward, output), "output", poisoned::<bf16>(shape.values())));
+            let (attended, output) = (offset_of!(FeedForward, attended), offset_of!(FeedForward, output));
+            buffers.push((attended, "attended", poisoned::<bf16>(shape.values())));
+            buffers.push((output, "output", poisoned::<bf16>(shape.values())));
         }
-        family::launch(shape.plan().expect("a problem has rows"), &shape.numbers(self.eps), buffers)
+        let plan = shape.plan().expect("a problem has rows");
+        family::launch(plan, &shape.numbers(norm.period(), self.eps()), buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         let rows = |name| -> Vec<f64> {
             family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect()
         };
-        let statistics: Vec<f64> =
-            family::result::<f32>(launch, "statistics").into_iter().map(f64::from).collect();
-        let output = self.keeps.then(|| rows("output"));
-        self.deviations(&self.answer(rows("y"), &statistics, output))
+        let [behind, before] = ["statistics", "statistics before"].map(|name| -> Vec<f64> {
+            family::result::<f32>(launch, name).into_iter().map(f64::from).collect()
+        });
+        let kept = self.keeps.then(|| ["attended", "output"].map(rows));
+        self.deviations(&self.answer(rows("y"), [&behind, &before], kept))
     }
 }
 
@@ -77,12 +89,12 @@ pub const fn a_wait_for_too_few_copies(kernels: &'static str) -> Bug {
     }
 }
 
-pub const fn rows_behind_the_last(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
+pub const fn a_period_left_out(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
     Bug {
-        what: "rows behind the last",
+        what: "added rows that do not come again",
         file: "feed_forward.cuh",
-        right: "if (row >= valid) break;",
-        wrong: "if (row > valid) break;",
+        right: "static_cast<size_t>((first + row) % period)",
+        wrong: "static_cast<size_t>(first + row)",
         kernels,
         found_by,
     }
@@ -91,14 +103,14 @@ pub const fn rows_behind_the_last(kernels: &'static str, found_by: &'static [&'s
 /// Bugs are planted in the narrowest kernel: the others are the same template.
 const NARROW: &str = "feed_forward_c64";
 
-const BUGS: [Bug; 13] = [
+const BUGS: [Bug; 18] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
         what: "one stage for all steps",
         file: "feed_forward.cu",
-        right: "Shared<C>::STAGES + number % 2 *",
-        wrong: "Shared<C>::STAGES + number % 1 *",
+        right: "Shared<C>::STAGES + (number + 1) % 2 *",
+        wrong: "Shared<C>::STAGES + (number + 1) % 1 *",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
     },
@@ -166,7 +178,47 @@ const BUGS: [Bug; 13] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    rows_behind_the_last(NARROW, &["of `output` of", "of `y` of"]),
+    Bug {
+        what: "rows behind the last",
+        file: "feed_forward.cuh",
+        right: "if (row >= valid) break;",
+        wrong: "if (row > valid) break;",
+        kernels: NARROW,
+        found_by: &["of `output` of", "of `y` of"],
+    },
+    Bug {
+        what: "rows behind the last of the LayerNorm before",
+        file: "feed_forward.cu",
+        right: "row < min(valid, ROWS);",
+        wrong: "row < ROWS;",
+        kernels: NARROW,
+        found_by: &["of `attended` of", "of `statistics before` of"],
+    },
+    Bug {
+        what: "rows of the LayerNorm before that are not waited for",
+        file: "feed_forward.cu",
+        right: "ptx::cp_async_wait<1>();",
+        wrong: "ptx::cp_async_wait<2>();",
+        kernels: NARROW,
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "rows that others have not put there",
+        file: "feed_forward.cu",
+        right: "    ptx::barrier();\n    norm_before",
+        wrong: "    norm_before",
+        kernels: NARROW,
+        found_by: &["is under way", "is read before anything is written to it"],
+    },
+    a_period_left_out(NARROW, &["of `added` of"]),
+    Bug {
+        what: "rows that are not those of the LayerNorm before",
+        file: "feed_forward.cu",
+        right: "            ptx::store_shared(piece(Shared<C>::X, row, lane), packed);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
     Bug {
         what: "rows that are stored before they are there",
         file: "feed_forward.cu",
@@ -190,8 +242,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
 ];
 
 fn cases() -> Vec<Case> {
-    let cases = SHAPES.into_iter().enumerate();
-    cases.map(|(at, shape)| Case::new(Limits::SM_90, Problem::random(shape, at % 2 == 0, 1))).collect()
+    problems(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -199,7 +250,7 @@ fn counted() -> Vec<Counted> {
     let FeedForwardShape { rows, width, inner } = shape;
     vec![Counted {
         shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(Problem::random(shape, true, 1)),
+        problem: Box::new(Problem::random(shape, rows, true, 1)),
         useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
     }]
 }
@@ -211,12 +262,12 @@ fn emulated(problem: &Problem, sums: Sums) -> Launch {
     launch
 }
 
-/// Two linear layers round as this kernel does: the same bits.
+/// LayerNorm and two linear layers round as this kernel does: the same bits.
 #[test]
-fn results_are_those_of_two_layers() {
+fn results_are_those_of_three_kernels() {
     for (shape, sums) in SHAPES.into_iter().zip([Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest]) {
-        let problem = Problem::random(shape, true, 2);
         let FeedForwardShape { rows, width, inner } = shape;
+        let problem = Problem::random(shape, rows, true, 2);
         let layer = |x: &[bf16], at: usize, activation| {
             let [inputs, outputs] = if at == 0 { [width, inner] } else { [inner, width] };
             let plan = LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
@@ -226,24 +277,35 @@ fn results_are_those_of_two_layers() {
                 (offset_of!(LinearForward, bias), "bias", given(&problem.biases[at])),
                 (offset_of!(LinearForward, y), "y", poisoned::<bf16>(rows * outputs)),
             ];
-            let mut launch =
-                family::launch(plan.forward().unwrap(), &plan.forward_numbers(activation), buffers);
+            let mut launch = family::launch(
+                plan.forward(BlockSize::Many).unwrap(),
+                &plan.forward_numbers(activation),
+                buffers,
+            );
             emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums)).unwrap();
             family::result::<bf16>(&launch, "y")
         };
-        let hidden = layer(&problem.x, 0, Activation::Relu);
+        let mut norm =
+            family::Problem::launch(&layer_norm::ForwardOf(problem.before.clone()), &Limits::SM_90);
+        emulate::run(&Kernels::repository(), &mut norm, &Config::default().sums(sums)).unwrap();
+        let attended = family::result::<bf16>(&norm, "y");
+        let hidden = layer(&attended, 0, Activation::Relu);
         let expected = layer(&hidden, 1, Activation::Identity);
-        let found = family::result::<bf16>(&emulated(&problem, sums), "output");
-        assert!(found == expected, "{shape:?}, {sums:?}");
+        let found = emulated(&problem, sums);
+        let of = |name| family::result::<u32>(&found, name);
+        assert!(of("statistics before") == family::result::<u32>(&norm, "statistics"), "{shape:?}, {sums:?}");
+        for (name, expected) in [("attended", attended), ("output", expected)] {
+            assert!(family::result::<bf16>(&found, name) == expected, "{name}: {shape:?}, {sums:?}");
+        }
     }
 }
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
-    let mut problem = Problem::random(shape, false, 3);
+    let mut problem = Problem::random(shape, 133, false, 3);
     let clean = emulated(&problem, Sums::Nearest);
-    problem.x[3 * 64 + 5] = bf16::INFINITY;
+    problem.before.x[3 * 64 + 5] = bf16::INFINITY;
     let found = emulated(&problem, Sums::Nearest);
     let [clean, found] = [clean, found].map(|launch| family::result::<bf16>(&launch, "y"));
     for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
@@ -260,26 +322,40 @@ fn what_does_not_fit_is_refused() {
         let gpu = Gpu::new(0).unwrap();
         let mut arena = gpu.arena("a network", 1 << 18).unwrap();
         let mut rows = |len: usize| -> Buffer<bf16> { arena.take(len).unwrap() };
-        let (x, mut y, mut short, weight) = (rows(128), rows(128), rows(64), rows(64 * 64));
-        let (bias, mut statistics): (Buffer<f32>, Buffer<f32>) =
-            (arena.take(64).unwrap(), arena.take(4).unwrap());
+        let (x, added, mut y, short, weight) = (rows(128), rows(64), rows(128), rows(64), rows(64 * 64));
+        let mut output = rows(128);
+        let mut sums = |len: usize| -> Buffer<f32> { arena.take(len).unwrap() };
+        let (bias, mut before, mut behind) = (sums(64), sums(4), sums(4));
         let layers = [DeviceLinear { weight: &weight, bias: &bias }; 2];
         let norm = DeviceNorm { weight: &bias, bias: &bias, eps: 1e-5 };
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let mut of = |x: &Buffer<bf16>, output: Option<&mut Buffer<bf16>>, shape| {
-            feed_forward(&gpu, &mut y, output, &mut statistics, x, layers, norm, shape)
-        };
+        let mut of =
+            |x: &Buffer<bf16>, added: &Buffer<bf16>, mut kept: Option<Buffer<bf16>>, norms, shape| {
+                let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
+                let statistics = [&mut before, &mut behind];
+                feed_forward(&gpu, &mut y, kept, statistics, x, added, layers, norms, shape)
+            };
+        let norms = [norm; 2];
+        of(&x, &added, None, norms, shape).unwrap();
+        let (wide, more) =
+            (FeedForwardShape { width: 320, ..shape }, FeedForwardShape { inner: 128, ..shape });
+        let none = added.part(0..0).unwrap();
         for (error, says) in [
-            (of(&x, None, FeedForwardShape { width: 320, ..shape }), "at most 256 columns, not 320"),
-            (of(&x, None, FeedForwardShape { inner: 128, ..shape }), "fc1 [G, C] has 4096 values, not 8192"),
-            (of(&short, None, shape), "x [rows, C] has 64 values, not 128"),
-            (of(&x, Some(&mut short), shape), "fc2's results [rows, C] has 64 values, not 128"),
-            (of(&x, Some(&mut x.part(0..128).unwrap()), shape), "share memory"),
+            (of(&x, &added, None, norms, wide), "at most 256 columns, not 320"),
+            (of(&x, &added, None, norms, more), "fc1 [G, C] has 4096 values, not 8192"),
+            (of(&short, &added, None, norms, shape), "x [rows, C] has 64 values, not 128"),
+            (of(&x, &none, None, norms, shape), "added [period, C] has 0 values"),
+            (
+                of(&x, &added, None, [norm, DeviceNorm { eps: 1e-6, ..norm }], shape),
+                "eps of 0.00001 and 0.000001",
+            ),
+            (of(&x, &added, Some(short.alias()), norms, shape), "the network's rows [rows, C] has 64 values"),
+            (of(&x, &added, Some(x.alias()), norms, shape), "share memory"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        of(&x, None, FeedForwardShape { rows: 0, ..shape }).unwrap_err();
+        of(&x, &added, None, norms, FeedForwardShape { rows: 0, ..shape }).unwrap_err();
         gpu.synchronize().unwrap();
     })
     .unwrap();

@@ -3,64 +3,106 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{FeedForwardBackward, LinearBackwardInput, LinearForward};
+use setrank::device::abi::{FeedForwardBackward, FeedForwardNorm, LinearBackwardInput, LinearForward};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Limits};
-use setrank::ops::feed_forward::check::SHAPES;
-use setrank::ops::feed_forward::check::backward::{Problem, RESULTS};
+use setrank::ops::feed_forward::check::backward::{Problem, problems};
 use setrank::ops::feed_forward::{FeedForwardShape, feed_forward_backward};
-use setrank::ops::linear::{Activation, DeviceLinear, InputFinish, Layout, LinearPlan, LinearShape};
+use setrank::ops::layer_norm::{NormBackward, check};
+use setrank::ops::linear::{
+    Activation, BlockSize, DeviceLinear, InputFinish, Layout, LinearPlan, LinearShape,
+};
+use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::emulate::{self, Config, Sums};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;
 
 use crate::device::on_gpu;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
-use crate::feed_forward::{a_missing_barrier, a_wait_for_too_few_copies, rows_behind_the_last};
+use crate::feed_forward::{a_missing_barrier, a_period_left_out, a_wait_for_too_few_copies};
 use crate::ladder::ladder;
+use crate::layer_norm;
 
 ladder!(FAMILY);
 
 pub const FAMILY: Family =
     Family { name: "feed_forward_backward", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
-/// The buffers of the results.
-const BUFFERS: [&str; 3] = ["hidden", "d_hidden", "dx"];
+/// The buffers of rows that a launch leaves, in the order of a problem's results.
+const ROWS: [&str; 4] = ["hidden", "d_hidden", "dy", "d"];
+
+/// The names of a LayerNorm's buffers.
+struct Names {
+    x: &'static str,
+    added: &'static str,
+    weight: &'static str,
+    statistics: &'static str,
+    parts: &'static str,
+}
+
+const BEFORE: Names = Names {
+    x: "before x",
+    added: "before added",
+    weight: "before weight",
+    statistics: "before statistics",
+    parts: "before parts",
+};
+const BEHIND: Names = Names {
+    x: "behind x",
+    added: "behind added",
+    weight: "behind weight",
+    statistics: "behind statistics",
+    parts: "behind parts",
+};
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
         let shape = self.shape;
-        let buffers = vec![
-            (offset_of!(FeedForwardBackward, x), "x", given(&self.x)),
-            (offset_of!(FeedForwardBackward, dy), "dy", given(&self.dy)),
+        let mut buffers = vec![
             (offset_of!(FeedForwardBackward, weight1), "weight1", given(&self.weights[0])),
             (offset_of!(FeedForwardBackward, bias1), "bias1", given(&self.bias)),
             (offset_of!(FeedForwardBackward, weight2), "weight2", given(&self.weights[1])),
+            (offset_of!(FeedForwardBackward, d), "d", given(&self.behind.dy)),
+            (offset_of!(FeedForwardBackward, dy), "dy", poisoned::<bf16>(shape.values())),
             (offset_of!(FeedForwardBackward, hidden), "hidden", poisoned::<bf16>(shape.inner_values())),
             (offset_of!(FeedForwardBackward, d_hidden), "d_hidden", poisoned::<bf16>(shape.inner_values())),
-            (offset_of!(FeedForwardBackward, dx), "dx", poisoned::<bf16>(shape.values())),
         ];
+        for (at, names, norm) in [
+            (offset_of!(FeedForwardBackward, before), BEFORE, &self.before),
+            (offset_of!(FeedForwardBackward, behind), BEHIND, &self.behind),
+        ] {
+            let parts = poisoned::<f32>(shape.backward_scratch_len() / 2);
+            buffers.extend([
+                (at + offset_of!(FeedForwardNorm, x), names.x, given(&norm.x)),
+                (at + offset_of!(FeedForwardNorm, added), names.added, given(&norm.added)),
+                (at + offset_of!(FeedForwardNorm, weight), names.weight, given(&norm.weight)),
+                (at + offset_of!(FeedForwardNorm, statistics), names.statistics, given(&norm.statistics())),
+                (at + offset_of!(FeedForwardNorm, parts), names.parts, parts),
+            ]);
+        }
         let plan = shape.backward_plan().expect("a problem has rows");
-        family::launch(plan, &shape.backward_numbers(), buffers)
+        family::launch(plan, &shape.backward_numbers(self.before.period()), buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         let rows = |name| family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect();
-        self.deviations(&BUFFERS.map(rows).into())
+        let sums = [(BEHIND, &self.behind), (BEFORE, &self.before)]
+            .map(|(names, norm)| layer_norm::gradients(norm, &family::result::<f32>(launch, names.parts)));
+        self.deviations(&ROWS.map(rows).into_iter().chain(sums.into_iter().flatten()).collect())
     }
 }
 
 /// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_c64";
 
-const BUGS: [Bug; 16] = [
+const BUGS: [Bug; 23] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
         what: "one stage for all steps",
         file: "feed_forward_backward.cu",
-        right: "Place<C>::STAGES + number % 2 *",
-        wrong: "Place<C>::STAGES + number % 1 *",
+        right: "Place<C>::STAGES + (number + 1) % 2 *",
+        wrong: "Place<C>::STAGES + (number + 1) % 1 *",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
     },
@@ -152,12 +194,68 @@ const BUGS: [Bug; 16] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    rows_behind_the_last(NARROW, &["of `dx` of"]),
     Bug {
-        what: "rows that are stored before they are there",
+        what: "rows behind the last",
         file: "feed_forward_backward.cu",
-        right: "    ptx::barrier();\n    store_rows",
-        wrong: "    store_rows",
+        right: "row < min(valid, ROWS);",
+        wrong: "row < ROWS;",
+        kernels: NARROW,
+        found_by: &["of `behind statistics` of"],
+    },
+    Bug {
+        what: "rows of LayerNorm that are not waited for",
+        file: "feed_forward_backward.cu",
+        right: "ptx::cp_async_wait<1>();",
+        wrong: "ptx::cp_async_wait<2>();",
+        kernels: NARROW,
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "rows of the LayerNorm before that are not waited for",
+        file: "feed_forward_backward.cu",
+        right: "    ptx::cp_async_wait<0>();\n    ptx::barrier();\n    norm_backward<C>(p.before",
+        wrong: "    ptx::barrier();\n    norm_backward<C>(p.before",
+        kernels: NARROW,
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "rows of LayerNorm that others have not put there",
+        file: "feed_forward_backward.cu",
+        right: "    ptx::barrier();\n    norm_backward<C>(p.behind",
+        wrong: "    norm_backward<C>(p.behind",
+        kernels: NARROW,
+        found_by: &["is under way", "is read before anything is written to it"],
+    },
+    Bug {
+        what: "rows in the place of inner rows that others still read",
+        file: "feed_forward_backward.cu",
+        right: "    ptx::barrier();\n    load_rows<C>(Place<C>::X, p.before.x",
+        wrong: "    load_rows<C>(Place<C>::X, p.before.x",
+        kernels: NARROW,
+        found_by: &["is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums in the place of rows that others still read",
+        file: "feed_forward_backward.cu",
+        right: "    ptx::barrier();\n    const ptx::Shared sums",
+        wrong: "    const ptx::Shared sums",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums of columns that are not waited for",
+        file: "feed_forward_backward.cu",
+        right: "    ptx::barrier();\n    layer_norm::store_sums",
+        wrong: "    layer_norm::store_sums",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    a_period_left_out(NARROW, &["of `before added` of"]),
+    Bug {
+        what: "the gradient of LayerNorm's rows in the place of its own",
+        file: "feed_forward_backward.cu",
+        right: "            ptx::store_shared(piece(Place<C>::DY, row, lane), packed);\n",
+        wrong: "",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
@@ -169,14 +267,14 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
     WrongLaunch::too_little_shared_memory(NARROW),
     WrongLaunch {
         what: "a buffer that is too short",
-        change: |launch| launch.buffers[4].bytes.truncate(512),
+        change: |launch| launch.buffers[2].bytes.truncate(512),
         kernels: NARROW,
         found_by: &["cp_async_16 of 16 bytes at byte"],
     },
 ];
 
 fn cases() -> Vec<Case> {
-    SHAPES.into_iter().map(|shape| Case::new(Limits::SM_90, Problem::random(shape, 1))).collect()
+    problems(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -184,7 +282,7 @@ fn counted() -> Vec<Counted> {
     let FeedForwardShape { rows, width, inner } = shape;
     vec![Counted {
         shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(Problem::random(shape, 1)),
+        problem: Box::new(Problem::random(shape, rows, 1)),
         useful_products: (3 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
     }]
 }
@@ -196,23 +294,32 @@ fn results_of(mut launch: Launch, sums: Sums) -> Launch {
     launch
 }
 
-/// A layer's forward, and the gradients of its input, round as this kernel does: the same bits.
+/// What the kernel of LayerNorm's backward alone leaves of a gradient.
+fn norm_alone(problem: &check::Problem, d: &[bf16], sums: Sums) -> Vec<bf16> {
+    let problem = check::Problem { dy: d.to_vec(), ..problem.clone() };
+    let launch = family::Problem::launch(&layer_norm::BackwardOf(problem), &Limits::SM_90);
+    family::result::<bf16>(&results_of(launch, sums), "d")
+}
+
+/// LayerNorm's backward, a layer's forward, and the gradients of its input round as this kernel does: the same bits.
 #[test]
-fn results_are_those_of_three_kernels() {
-    for (shape, sums) in SHAPES.into_iter().zip([Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest]) {
-        let problem = Problem::random(shape, 2);
-        let FeedForwardShape { rows, width, inner } = shape;
+fn results_are_those_of_five_kernels() {
+    let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
+    for (problem, sums) in problems(2).into_iter().zip(all_sums) {
+        let FeedForwardShape { rows, width, inner } = problem.shape;
         let plan =
             |inputs, outputs| LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
+        let dy = norm_alone(&problem.behind, &problem.behind.dy, sums);
         let fc1 = plan(width, inner);
         let buffers = vec![
-            (offset_of!(LinearForward, x), "x", given(&problem.x)),
+            (offset_of!(LinearForward, x), "x", given(problem.x())),
             (offset_of!(LinearForward, weight), "weight", given(&problem.weights[0])),
             (offset_of!(LinearForward, bias), "bias", given(&problem.bias)),
-            (offset_of!(LinearForward, y), "y", poisoned::<bf16>(shape.inner_values())),
+            (offset_of!(LinearForward, y), "y", poisoned::<bf16>(problem.shape.inner_values())),
         ];
         let numbers = fc1.forward_numbers(Activation::Relu);
-        let launch = results_of(family::launch(fc1.forward().unwrap(), &numbers, buffers), sums);
+        let launch =
+            results_of(family::launch(fc1.forward(BlockSize::Many).unwrap(), &numbers, buffers), sums);
         let hidden = family::result::<bf16>(&launch, "y");
         let input = |plan: LinearPlan, dy: &[bf16], weight: &[bf16], finish, other: &[bf16]| {
             let buffers = vec![
@@ -222,15 +329,19 @@ fn results_are_those_of_three_kernels() {
                 (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(other.len())),
             ];
             let numbers = plan.backward_input_numbers(finish);
-            let launch = results_of(family::launch(plan.backward_input().unwrap(), &numbers, buffers), sums);
+            let launch = results_of(
+                family::launch(plan.backward_input(BlockSize::Many).unwrap(), &numbers, buffers),
+                sums,
+            );
             family::result::<bf16>(&launch, "dx")
         };
-        let d_hidden =
-            input(plan(inner, width), &problem.dy, &problem.weights[1], InputFinish::Masked, &hidden);
-        let dx = input(fc1, &d_hidden, &problem.weights[0], InputFinish::Added, &problem.dy);
+        let d_hidden = input(plan(inner, width), &dy, &problem.weights[1], InputFinish::Masked, &hidden);
+        let dx = input(fc1, &d_hidden, &problem.weights[0], InputFinish::Added, &dy);
+        let d = norm_alone(&problem.before, &dx, sums);
         let found = results_of(family::Problem::launch(&problem, &Limits::SM_90), sums);
-        for ((name, buffer), expected) in RESULTS.iter().zip(BUFFERS).zip([hidden, d_hidden, dx]) {
-            assert!(family::result::<bf16>(&found, buffer) == expected, "{name}: {shape:?}, {sums:?}");
+        for (buffer, expected) in ROWS.into_iter().zip([hidden, d_hidden, dy, d]) {
+            let same = family::result::<bf16>(&found, buffer) == expected;
+            assert!(same, "{buffer}: {:?}, {sums:?}", problem.shape);
         }
     }
 }
@@ -238,14 +349,14 @@ fn results_are_those_of_three_kernels() {
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
-    let mut problem = Problem::random(shape, 3);
+    let mut problem = Problem::random(shape, 133, 3);
     let of = |problem: &Problem| {
         let launch = results_of(family::Problem::launch(problem, &Limits::SM_90), Sums::Nearest);
-        BUFFERS.map(|name| family::result::<u16>(&launch, name))
+        ROWS.map(|name| family::result::<u16>(&launch, name))
     };
     let clean = of(&problem);
-    problem.x[3 * 64 + 5] = bf16::NAN;
-    problem.dy[3 * 64 + 7] = bf16::INFINITY;
+    problem.behind.added[3 * 64 + 5] = bf16::NAN;
+    problem.behind.dy[3 * 64 + 7] = bf16::INFINITY;
     for (clean, found) in clean.iter().zip(of(&problem)) {
         for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
             assert_eq!(clean != found, row == 3, "row {row}");
@@ -258,30 +369,46 @@ fn what_does_not_fit_is_refused() {
     on_gpu(|gpu| {
         let mut arena = gpu.arena("a network", 1 << 18).unwrap();
         let mut rows = |len: usize| -> Buffer<bf16> { arena.take(len).unwrap() };
-        let (x, dy, short, weight) = (rows(128), rows(128), rows(64), rows(64 * 64));
-        let (mut dx, mut hidden, mut d_hidden) = (rows(128), rows(128), rows(128));
-        let bias: Buffer<f32> = arena.take(64).unwrap();
-        let fc1 = DeviceLinear { weight: &weight, bias: &bias };
+        let (x, heads, short, weight2) = (rows(128), rows(128), rows(64), rows(64 * 64));
+        let (mut d, mut dy, mut hidden, mut d_hidden) = (rows(128), rows(128), rows(128), rows(128));
+        let mut sums = |len: usize| -> Buffer<f32> { arena.take(len).unwrap() };
+        let (bias, gamma, statistics, scratch) = (sums(64), sums(64), sums(4), sums(256));
+        let fc1 = DeviceLinear { weight: &weight2, bias: &bias };
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let mut of = |x: &Buffer<bf16>, dy: &Buffer<bf16>, shape| {
-            feed_forward_backward(&gpu, &mut dx, &mut hidden, &mut d_hidden, dy, x, fc1, &weight, shape)
+        let mut norm = |added| {
+            let (statistics, weight, gradients) = (&statistics, gamma.alias(), [sums(64), sums(64)]);
+            NormBackward { x: &heads, added, statistics, weight, gradients }
         };
+        let [before, behind, without, too_short] =
+            [Some(&short), Some(&x), None, Some(&short)].map(&mut norm);
+        let mut of = |d: &mut Buffer<bf16>, before, behind, scratch: &Buffer<f32>, shape| {
+            let inner = [&mut hidden, &mut d_hidden];
+            PendingSums::of(&gpu, scratch, |sums| {
+                feed_forward_backward(&gpu, d, &mut dy, inner, before, behind, fc1, &weight2, sums, shape)
+            })
+        };
+        of(&mut d, &before, &behind, &scratch, shape).unwrap();
+        let wide = FeedForwardShape { width: 320, ..shape };
+        let more = FeedForwardShape { inner: 128, ..shape };
         for (error, says) in [
-            (of(&x, &dy, FeedForwardShape { width: 320, ..shape }), "at most 256 columns, not 320"),
-            (of(&x, &dy, FeedForwardShape { inner: 128, ..shape }), "fc1 [G, C] has 4096 values, not 8192"),
-            (of(&short, &dy, shape), "x [rows, C] has 64 values, not 128"),
-            (of(&x, &short, shape), "dy [rows, C] has 64 values, not 128"),
+            (of(&mut d, &before, &behind, &scratch, wide), "at most 256 columns, not 320"),
+            (of(&mut d, &before, &behind, &scratch, more), "fc1 [G, C] has 4096 values, not 8192"),
+            (of(&mut d, &before, &without, &scratch, shape), "both LayerNorms add rows"),
+            (of(&mut d, &without, &behind, &scratch, shape), "both LayerNorms add rows"),
+            (of(&mut d, &before, &too_short, &scratch, shape), "both LayerNorms add rows"),
+            (
+                of(&mut d.part(0..64).unwrap(), &before, &behind, &scratch, shape),
+                "d [rows, C] has 64 values, not 128",
+            ),
+            (of(&mut x.alias(), &before, &behind, &scratch, shape), "share memory"),
+            (
+                of(&mut d, &before, &behind, &scratch.part(0..252).unwrap(), shape),
+                "scratch has 252 values, not 256 or more",
+            ),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        of(&x, &dy, FeedForwardShape { rows: 0, ..shape }).unwrap_err();
-        let mut same = x.part(0..128).unwrap();
-        let error =
-            feed_forward_backward(&gpu, &mut same, &mut hidden, &mut d_hidden, &dy, &x, fc1, &weight, shape)
-                .unwrap_err()
-                .to_string();
-        assert!(error.contains("share memory"), "{error}");
         gpu.synchronize().unwrap();
     });
 }

@@ -7,7 +7,9 @@ use setrank::device::abi::{LayerNormBackward, LayerNormForward};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, DeviceError, Gpu, Limits};
 use setrank::ops::layer_norm::check::{Backward, Forward, Problem};
-use setrank::ops::layer_norm::{DeviceNorm, NormShape, layer_norm_backward, layer_norm_forward};
+use setrank::ops::layer_norm::{
+    DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward,
+};
 use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config};
@@ -22,8 +24,8 @@ ladder!(FAMILY);
 pub const FAMILY: Family =
     Family { name: "layer_norm", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
-struct ForwardOf(Problem);
-struct BackwardOf(Problem);
+pub struct ForwardOf(pub Problem);
+pub struct BackwardOf(pub Problem);
 
 impl family::Problem for ForwardOf {
     fn launch(&self, _limits: &Limits) -> Launch {
@@ -61,8 +63,7 @@ impl family::Problem for BackwardOf {
             (offset_of!(LayerNormBackward, x), "x", given(&problem.x)),
             (offset_of!(LayerNormBackward, weight), "weight", given(&problem.weight)),
             (offset_of!(LayerNormBackward, statistics), "statistics", given(&problem.statistics())),
-            (offset_of!(LayerNormBackward, dy), "dy", given(&problem.dy)),
-            (offset_of!(LayerNormBackward, dx), "dx", poisoned::<bf16>(shape.values())),
+            (offset_of!(LayerNormBackward, d), "d", given(&problem.dy)),
             (offset_of!(LayerNormBackward, parts), "parts", poisoned::<f32>(parts)),
         ];
         if !problem.added.is_empty() {
@@ -73,20 +74,21 @@ impl family::Problem for BackwardOf {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let parts: Vec<f32> = family::result(launch, "parts");
-        let width = self.0.shape.width;
-        let sums = |before: &[f32], parts: &[f32]| -> Vec<f64> {
-            let of_column = |column: usize| parts[column..].iter().step_by(width).sum::<f32>();
-            (0..width).map(|column| (before[column] + of_column(column)).into()).collect()
-        };
-        let (d_weight, d_bias) = parts.split_at(parts.len() / 2);
-        let answer = Backward {
-            dx: family::result::<bf16>(launch, "dx").into_iter().map(bf16::to_f64).collect(),
-            d_weight: sums(&self.0.d_weight, d_weight),
-            d_bias: sums(&self.0.d_bias, d_bias),
-        };
+        let [d_weight, d_bias] = gradients(&self.0, &family::result::<f32>(launch, "parts"));
+        let dx = family::result::<bf16>(launch, "d").into_iter().map(bf16::to_f64).collect();
+        let answer = Backward { dx, d_weight, d_bias };
         ["dx", "scale", "shift"].into_iter().zip(self.0.backward_deviations(&answer)).collect()
     }
+}
+
+/// The gradients of γ and β that parts `[2, count, C]` add up to.
+pub fn gradients(problem: &Problem, parts: &[f32]) -> [Vec<f64>; 2] {
+    let width = problem.shape.width;
+    let (d_weight, d_bias) = parts.split_at(parts.len() / 2);
+    [(&problem.d_weight, d_weight), (&problem.d_bias, d_bias)].map(|(before, parts)| {
+        let of_column = |column: usize| parts[column..].iter().step_by(width).sum::<f32>();
+        (0..width).map(|column| (before[column] + of_column(column)).into()).collect()
+    })
 }
 
 const BUGS: [Bug; 11] = [
@@ -124,7 +126,7 @@ const BUGS: [Bug; 11] = [
     },
     Bug {
         what: "no second pass over the mean",
-        file: "layer_norm.cu",
+        file: "norm.cuh",
         right: "mean += rest;",
         wrong: "mean = rest;",
         kernels: "layer_norm_forward",
@@ -164,15 +166,15 @@ const BUGS: [Bug; 11] = [
     },
     Bug {
         what: "the mean of the products left out",
-        file: "layer_norm.cu",
-        right: " - normalized[i][e] * mean_product",
+        file: "norm.cuh",
+        right: " - value[i][e] * mean_product",
         wrong: "",
         kernels: "layer_norm_backward",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "gradients of the shift in place of the scale's",
-        file: "layer_norm.cu",
+        file: "norm.cuh",
         right: "blockIdx.x + (is_bias ? gridDim.x : 0u)",
         wrong: "blockIdx.x + (is_bias ? 0u : gridDim.x)",
         kernels: "layer_norm_backward",
@@ -287,7 +289,7 @@ fn what_does_not_fit_is_refused() {
         };
         let (mut y, weight) = take(64);
         let (x, bias) = take(6 * 64);
-        let (mut dx, mut scratch) = take(6 * 64);
+        let (mut d, mut scratch) = take(6 * 64);
         let statistics = take(12).1;
         let shape = NormShape { rows: 6, width: 64 };
         let mut result = take(6 * 64).0;
@@ -312,18 +314,15 @@ fn what_does_not_fit_is_refused() {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        let mut gradients = [take(64).1, take(64).1];
-        let [d_weight, d_bias] = &mut gradients;
-        let mut backward = |dy: &Buffer<bf16>, scratch: &mut Buffer<f32>, shape| {
-            PendingSums::of(&gpu, scratch, |sums| {
-                let (dx, statistics) = (&mut dx, &statistics);
-                layer_norm_backward(&gpu, dx, d_weight, d_bias, dy, statistics, &x, None, norm, sums, shape)
-            })
+        let gradients = [take(64).1, take(64).1];
+        let norm = NormBackward { x: &x, added: None, statistics: &statistics, weight, gradients };
+        let backward = |d: &mut Buffer<bf16>, scratch: &Buffer<f32>| {
+            PendingSums::of(&gpu, scratch, |sums| layer_norm_backward(&gpu, d, &norm, sums, shape))
         };
-        let mut short = scratch.part(0..100).unwrap();
         for (error, says) in [
-            (backward(&x, &mut short, shape), "scratch has 100 values, not 128 or more"),
-            (backward(&weight_as_rows(&y), &mut scratch, shape), "dy [rows, C] has 64 values, not 384"),
+            (backward(&mut d, &scratch.part(0..100).unwrap()), "scratch has 100 values, not 128 or more"),
+            (backward(&mut d.part(0..64).unwrap(), &scratch), "d [rows, C] has 64 values, not 384"),
+            (backward(&mut x.alias(), &scratch), "share memory"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
@@ -331,9 +330,4 @@ fn what_does_not_fit_is_refused() {
         gpu.synchronize().unwrap();
     })
     .unwrap();
-}
-
-/// Too few rows.
-fn weight_as_rows(rows: &Buffer<bf16>) -> Buffer<bf16> {
-    rows.part(0..64).unwrap()
 }

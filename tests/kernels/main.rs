@@ -21,6 +21,8 @@ mod host;
 mod ladder;
 mod layer_norm;
 mod linear;
+mod linear_few_rows;
+mod linear_wide;
 mod loss;
 mod model;
 mod operands;

@@ -212,7 +212,7 @@ fn sums_wait_for_each_other() {
         let gpu = Gpu::new(0).unwrap();
         let mut arena = gpu.arena("sums", 1 << 14).unwrap();
         let scratch = arena.take::<f32>(100).unwrap();
-        let mut into = arena.take::<f32>(44).unwrap();
+        let mut into = arena.take::<f32>(76).unwrap();
         gpu.zero(&mut into).unwrap();
         let of = |number: usize| into.part(4 * number..4 * number + 1).unwrap();
         let mut sums = PendingSums::new(scratch);
@@ -222,19 +222,19 @@ fn sums_wait_for_each_other() {
             sums.add(&of(number), parts, count).unwrap();
         };
         let launches = || driver.counters().launches;
-        // Eight are one launch, as is what is left.
-        (0..9).for_each(|number| leave(&mut sums, number, 2));
+        // Sixteen are one launch, as is what is left.
+        (0..17).for_each(|number| leave(&mut sums, number, 2));
         assert_eq!(launches(), 1);
         sums.finish(&gpu).unwrap();
         sums.finish(&gpu).unwrap();
         assert_eq!(launches(), 2);
         // 120 values do not fit.
-        (9..11).for_each(|number| leave(&mut sums, number, 60));
+        (17..19).for_each(|number| leave(&mut sums, number, 60));
         assert_eq!(launches(), 3);
         sums.finish(&gpu).unwrap();
-        let expected = |number: usize| if number < 9 { 2 * number } else { 60 * number } as f32;
+        let expected = |number: usize| if number < 17 { 2 * number } else { 60 * number } as f32;
         let found = gpu.download(&into).unwrap();
-        assert!((0..11).all(|number| found[4 * number] == expected(number)), "{found:?}");
+        assert!((0..19).all(|number| found[4 * number] == expected(number)), "{found:?}");
         let error = sums.room(&gpu, 101, 1).unwrap_err().to_string();
         assert!(error.contains("scratch has 100 values, not 101 or more"), "{error}");
     })

@@ -43,13 +43,11 @@ pub(super) enum EmbeddingActivations {
     },
 }
 
-/// What a block keeps; an MSAB has only `attend`.
+/// What a block keeps; an MSAB has only `attend`. The network of `inner_ffn = false` is that of `attend`: it stands there.
 #[derive(Debug)]
 pub(super) struct BlockActivations {
     pub induce: Option<InduceActivations>,
     pub attend: MabActivations,
-    /// The network of `inner_ffn = false`.
-    pub outer: Option<OuterActivations>,
 }
 
 /// MAB(I, X).
@@ -58,14 +56,6 @@ pub(super) struct InduceActivations {
     pub mab: MabActivations,
     /// Its output `[B·M, C]`.
     pub out: Buffer<bf16>,
-}
-
-/// A network that stands outside of the attention blocks.
-#[derive(Debug)]
-pub(super) struct OuterActivations {
-    /// Its input `[N, C]`.
-    pub attended: Buffer<bf16>,
-    pub network: FfnActivations,
 }
 
 #[derive(Debug)]
@@ -80,12 +70,14 @@ pub(super) struct MabActivations {
     pub log_sum_exp: Buffer<f32>,
     /// `[Nq, 2]`
     pub statistics: Buffer<f32>,
-    /// LayerNorm(A + heads) `[Nq, C]` and the network behind it, where there is one.
-    pub ffn: Option<OuterActivations>,
+    /// The network behind it, where there is one.
+    pub ffn: Option<FfnActivations>,
 }
 
 #[derive(Debug)]
 pub(super) struct FfnActivations {
+    /// What it takes, LayerNorm(A + heads) `[rows, C]`.
+    pub attended: Buffer<bf16>,
     /// fc2's results `[rows, C]`
     pub output: Buffer<bf16>,
     /// `[rows, 2]`
@@ -149,14 +141,13 @@ impl BlockActivations {
         let (n, c) = (extent.documents, config.hidden_size);
         if config.encoder == Encoder::Msab {
             let attend = MabActivations::new(arena, config, [n, n, 0], true)?;
-            return Ok(BlockActivations { induce: None, attend, outer: None });
+            return Ok(BlockActivations { induce: None, attend });
         }
         let points = extent.points(config);
         let mab = MabActivations::new(arena, config, [points, config.num_inducing, n], config.inner_ffn)?;
         let induce = Some(InduceActivations { mab, out: arena.take(points * c)? });
-        let attend = MabActivations::new(arena, config, [n, n, points], config.inner_ffn)?;
-        let outer = (!config.inner_ffn).then(|| OuterActivations::new(arena, config, n)).transpose()?;
-        Ok(BlockActivations { induce, attend, outer })
+        let attend = MabActivations::new(arena, config, [n, n, points], true)?;
+        Ok(BlockActivations { induce, attend })
     }
 }
 
@@ -176,17 +167,18 @@ impl MabActivations {
             heads: arena.take(rows * c)?,
             log_sum_exp: arena.take(rows * config.num_heads)?,
             statistics: arena.take(rows * 2)?,
-            ffn: ffn.then(|| OuterActivations::new(arena, config, rows)).transpose()?,
+            ffn: ffn.then(|| FfnActivations::new(arena, config, rows)).transpose()?,
         })
     }
 }
 
-impl OuterActivations {
+impl FfnActivations {
     fn new(arena: &mut Arena, config: &ModelConfig, rows: usize) -> Result<Self, DeviceError> {
         let c = config.hidden_size;
-        Ok(OuterActivations {
+        Ok(FfnActivations {
             attended: arena.take(rows * c)?,
-            network: FfnActivations { output: arena.take(rows * c)?, statistics: arena.take(rows * 2)? },
+            output: arena.take(rows * c)?,
+            statistics: arena.take(rows * 2)?,
         })
     }
 }
@@ -208,6 +200,16 @@ impl Flow {
     pub fn turn(&mut self) {
         std::mem::swap(&mut self.d, &mut self.next);
     }
+
+    /// Takes what `write` leaves in a second buffer, given that and the gradient, for the gradient.
+    pub fn add(
+        &mut self,
+        write: impl FnOnce(&mut Buffer<bf16>, &Buffer<bf16>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        write(&mut self.next, &self.d)?;
+        self.turn();
+        Ok(())
+    }
 }
 
 /// What backward needs besides the activations.
@@ -216,7 +218,7 @@ pub struct Scratch {
     /// Of documents `[N, C]`.
     pub(super) documents: Flow,
     pub(super) points: Option<PointScratch>,
-    /// Gradient of inner rows: `[rows, G]` of a network; two of `[N, 4C]` of the rbf input, one behind the other.
+    /// Gradient of inner rows: `[rows, G]` of a network, `[N, 4C]` of the rbf input.
     pub(super) d_hidden: Buffer<bf16>,
     /// Gradient of q, within a set of q, k and v.
     pub(super) d_queries: Buffer<bf16>,

@@ -5,7 +5,6 @@ use half::bf16;
 use super::activations::{BlockActivations, Flow, PointScratch};
 use super::batch::Attentions;
 use super::mab::{self, Backward, Call, Pass};
-use super::network;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::BlockSlots;
 use crate::ops::dropout::Dropout;
@@ -35,7 +34,8 @@ impl Block<'_> {
         let Block { pass, dropout, .. } = self;
         match (self.slots, self.sets, &mut saved.induce) {
             (BlockSlots::Msab(slots), Attentions::Msab { within }, _) => {
-                let call = Call { a: x, z: None, attention: within, dropout: dropout[1] };
+                let (attention, ffn) = (within, slots.ffn.as_ref());
+                let call = Call { a: x, z: None, attention, ffn, dropout: dropout[1] };
                 mab::forward(pass, out, &mut saved.attend, slots, call)
             }
             (
@@ -44,16 +44,12 @@ impl Block<'_> {
                 Some(kept),
             ) => {
                 let points = pass.params.rounded(inducing)?;
-                let call = Call { a: &points, z: Some(x), attention: over_documents, dropout: dropout[0] };
+                let (attention, inner) = (over_documents, induce.ffn.as_ref());
+                let call = Call { a: &points, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
                 mab::forward(pass, &mut kept.out, &mut kept.mab, induce, call)?;
-                let call = Call { a: x, z: Some(&kept.out), attention: over_points, dropout: dropout[1] };
-                match (ffn, &mut saved.outer) {
-                    (Some(ffn), Some(outer)) => {
-                        mab::forward(pass, &mut outer.attended, &mut saved.attend, attend, call)?;
-                        network::forward(pass, out, &mut outer.network, ffn, &outer.attended)
-                    }
-                    _ => mab::forward(pass, out, &mut saved.attend, attend, call),
-                }
+                let (attention, ffn) = (over_points, attend.ffn.as_ref().or(ffn.as_ref()));
+                let call = Call { a: x, z: Some(&kept.out), attention, ffn, dropout: dropout[1] };
+                mab::forward(pass, out, &mut saved.attend, attend, call)
             }
             _ => Err(other_encoder()),
         }
@@ -71,7 +67,8 @@ impl Block<'_> {
         let Block { pass, dropout, .. } = self;
         match (self.slots, self.sets, &saved.induce, points) {
             (BlockSlots::Msab(slots), Attentions::Msab { within }, ..) => {
-                let call = Call { a: x, z: None, attention: within, dropout: dropout[1] };
+                let (attention, ffn) = (within, slots.ffn.as_ref());
+                let call = Call { a: x, z: None, attention, ffn, dropout: dropout[1] };
                 mab::backward_within(pass, with, flow, &saved.attend, slots, call)
             }
             (
@@ -80,16 +77,15 @@ impl Block<'_> {
                 Some(kept),
                 Some(points),
             ) => {
-                if let (Some(ffn), Some(outer)) = (ffn, &saved.outer) {
-                    network::backward(pass, with, flow, &outer.network, ffn, &outer.attended)?;
-                }
-                let call = Call { a: x, z: Some(&kept.out), attention: over_points, dropout: dropout[1] };
+                let (attention, ffn) = (over_points, attend.ffn.as_ref().or(ffn.as_ref()));
+                let call = Call { a: x, z: Some(&kept.out), attention, ffn, dropout: dropout[1] };
                 mab::backward_attend(pass, with, flow, points, &saved.attend, attend, call)?;
                 let rows = pass.params.rounded(inducing)?;
-                let call = Call { a: &rows, z: Some(x), attention: over_documents, dropout: dropout[0] };
+                let (attention, inner) = (over_documents, induce.ffn.as_ref());
+                let call = Call { a: &rows, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
                 mab::backward_induce(pass, with, flow, points, &kept.mab, induce, call)?;
                 let mut d_inducing = with.gradients.part(inducing.range())?;
-                let of_sets = &points.flow.next;
+                let of_sets = &points.flow.d;
                 add_repeats(pass.gpu, &mut d_inducing, &points.d_points, 1)?;
                 add_repeats(pass.gpu, &mut d_inducing, of_sets, of_sets.len() / rows.len())
             }

@@ -10,8 +10,8 @@ use crate::device::{Buffer, DeviceError};
 use crate::model::layout::{InputSlots, LinearSlots};
 use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
-    linear_backward_weights, linear_forward,
+    Activation, InputGradient, Layout, LinearShape, linear_backward_input, linear_backward_weights,
+    linear_forward,
 };
 use crate::ops::rbf::{DeviceRbf, rbf_backward, rbf_forward};
 use crate::ops::row_sums::relu_backward;
@@ -70,7 +70,7 @@ impl Embedding<'_> {
         saved: &EmbeddingActivations,
         x: &Buffer<bf16>,
     ) -> Result<(), DeviceError> {
-        let Pass { gpu, params, eps, .. } = self.pass;
+        let Pass { gpu, params, .. } = self.pass;
         match (self.slots, saved) {
             (InputSlots::Linear(slots), EmbeddingActivations::Linear { before_ordinals }) => {
                 relu_backward(gpu, &mut flow.d, before_ordinals.as_ref().unwrap_or(x))?;
@@ -81,52 +81,16 @@ impl Embedding<'_> {
                 EmbeddingActivations::Rbf { hidden, normalized, output, statistics: [first, second] },
             ) => {
                 let [wide, narrow] = self.norms();
-                let Flow { d, next } = flow;
-                let norm = params.norm(norm2, eps)?;
-                let [mut d_weight, mut d_bias] = with.gradients_at(norm2.ranges())?;
-                layer_norm_backward(
-                    gpu,
-                    next,
-                    &mut d_weight,
-                    &mut d_bias,
-                    d,
-                    second,
-                    output,
-                    None,
-                    norm.get(),
-                    with.sums,
-                    narrow,
-                )?;
-                self.weights(with, fc2, next, normalized, self.second())?;
-                let len = hidden.len();
-                let mut d_normalized = with.d_hidden.part(0..len)?;
-                let mut d_rows = with.d_hidden.part(len..2 * len)?;
+                let norm = self.pass.norm_backward(with, norm2, output, None, second)?;
+                let d = &mut flow.d;
+                layer_norm_backward(gpu, d, &norm, with.sums, narrow)?;
+                self.weights(with, fc2, d, normalized, self.second())?;
+                let mut d_rows = with.d_hidden.part(0..hidden.len())?;
                 let layer = params.layer(fc2)?;
                 let (layout, plain) = (Layout::Rows, InputGradient::Plain);
-                linear_backward_input(
-                    gpu,
-                    &mut d_normalized,
-                    next,
-                    layout,
-                    &layer.weight,
-                    plain,
-                    self.second(),
-                )?;
-                let norm = params.norm(norm1, eps)?;
-                let [mut d_weight, mut d_bias] = with.gradients_at(norm1.ranges())?;
-                layer_norm_backward(
-                    gpu,
-                    &mut d_rows,
-                    &mut d_weight,
-                    &mut d_bias,
-                    &d_normalized,
-                    first,
-                    hidden,
-                    None,
-                    norm.get(),
-                    with.sums,
-                    wide,
-                )?;
+                linear_backward_input(gpu, &mut d_rows, d, layout, &layer.weight, plain, self.second())?;
+                let norm = self.pass.norm_backward(with, norm1, hidden, None, first)?;
+                layer_norm_backward(gpu, &mut d_rows, &norm, with.sums, wide)?;
                 relu_backward(gpu, &mut d_rows, hidden)?;
                 let centers = centers.range();
                 let mut d_centers = with.gradients.part(centers.clone())?;
@@ -157,10 +121,8 @@ impl Embedding<'_> {
         x: &Buffer<bf16>,
         shape: LinearShape,
     ) -> Result<(), DeviceError> {
-        let [mut d_weight, mut d_bias] = with.gradients_at(slots.ranges())?;
-        let (weight, bias, layout) = (&mut d_weight, &mut d_bias, Layout::Rows);
-        let gradients = LayerGradients { weight, bias, dy, layout, x, shape };
-        linear_backward_weights(self.pass.gpu, [gradients], with.sums)
+        let layer = with.layer(slots, dy.alias(), Layout::Rows, x.alias(), shape)?;
+        linear_backward_weights(self.pass.gpu, &[layer], with.sums)
     }
 
     /// Of the linear input.

@@ -5,16 +5,16 @@ use std::ops::Range;
 use half::bf16;
 
 use super::activations::{Flow, MabActivations, PointScratch};
-use super::network;
+use super::network::{self, NormBefore};
 use super::parameters::Parameters;
 use crate::device::{Buffer, DeviceError, Gpu};
-use crate::model::layout::{LinearSlots, MabSlots};
+use crate::model::layout::{FfnSlots, LinearSlots, MabSlots, NormSlots, ProjectionSlots};
 use crate::model::setrank::Keep;
 use crate::ops::attention::{
     AttentionScratch, DeviceAttention, Heads, Qkv, QkvGradients, attention_backward, attention_forward,
 };
 use crate::ops::dropout::Dropout;
-use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
+use crate::ops::layer_norm::{NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
     linear_backward_weights, linear_forward,
@@ -62,6 +62,18 @@ impl Backward<'_> {
         let [first, second] = ranges;
         Ok([self.gradients.part(first)?, self.gradients.part(second)?])
     }
+
+    /// The gradients of a layer of x, of whose output dy is the gradient.
+    pub fn layer(
+        &self,
+        slots: &LinearSlots,
+        dy: Buffer<bf16>,
+        layout: Layout,
+        x: Buffer<bf16>,
+        shape: LinearShape,
+    ) -> Result<LayerGradients, DeviceError> {
+        Ok(LayerGradients { gradients: self.gradients_at(slots.ranges())?, dy, layout, x, shape })
+    }
 }
 
 /// One attention block's inputs.
@@ -73,6 +85,8 @@ pub(super) struct Call<'a> {
     pub z: Option<&'a Buffer<bf16>>,
     /// Which rows belong together.
     pub attention: &'a DeviceAttention,
+    /// The network behind, where there is one.
+    pub ffn: Option<&'a FfnSlots>,
     /// Dropout of the weights.
     pub dropout: Option<Dropout>,
 }
@@ -107,23 +121,49 @@ impl Pass<'_> {
         linear_forward(self.gpu, out, self.layout(), x, layer.get(), activation, self.projection(slots, x))
     }
 
-    /// Weights' gradients of a projection of x, whose output's gradient is dy; and dx.
+    /// The gradients of a projection of x, of whose output dy is the gradient.
+    fn projection_gradients(
+        &self,
+        with: &Backward<'_>,
+        slots: &LinearSlots,
+        dy: &Buffer<bf16>,
+        x: &Buffer<bf16>,
+    ) -> Result<LayerGradients, DeviceError> {
+        with.layer(slots, dy.alias(), self.layout(), x.alias(), self.projection(slots, x))
+    }
+
+    /// dx of a projection of x, of whose output dy is the gradient.
     fn projection_backward(
         &self,
-        with: &mut Backward<'_>,
         dx: &mut Buffer<bf16>,
         finish: InputGradient<'_>,
         slots: &LinearSlots,
         dy: &Buffer<bf16>,
-        x: &Buffer<bf16>,
     ) -> Result<(), DeviceError> {
-        let (gpu, layout, shape) = (self.gpu, self.layout(), self.projection(slots, x));
-        let [mut d_weight, mut d_bias] = with.gradients_at(slots.ranges())?;
-        let (weight, bias) = (&mut d_weight, &mut d_bias);
-        let gradients = LayerGradients { weight, bias, dy, layout, x, shape };
-        linear_backward_weights(gpu, [gradients], with.sums)?;
         let layer = self.params.layer(slots)?;
-        linear_backward_input(gpu, dx, dy, layout, &layer.weight, finish, shape)
+        linear_backward_input(
+            self.gpu,
+            dx,
+            dy,
+            self.layout(),
+            &layer.weight,
+            finish,
+            self.projection(slots, dx),
+        )
+    }
+
+    /// What backward of a LayerNorm of x, to which something may be added, takes.
+    pub fn norm_backward<'a>(
+        &self,
+        with: &Backward<'_>,
+        slots: &NormSlots,
+        x: &'a Buffer<bf16>,
+        added: Option<&'a Buffer<bf16>>,
+        statistics: &'a Buffer<f32>,
+    ) -> Result<NormBackward<'a>, DeviceError> {
+        let ([weight, _], gradients) = (slots.ranges(), with.gradients_at(slots.ranges())?);
+        let weight = self.params.values.part(weight)?;
+        Ok(NormBackward { x, added, statistics, weight, gradients })
     }
 }
 
@@ -155,48 +195,32 @@ pub(super) fn forward(
     let dropout = call.dropout.as_ref();
     attention_forward(pass.gpu, call.attention, pass.attention, qkv, heads, log_sum_exp, dropout)?;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
-    let shape = pass.norm_shape(heads);
-    match (&slots.ffn, ffn) {
+    let (x, added, norm) = (&*heads, call.a, norm.get());
+    match (call.ffn, ffn) {
         (Some(slots), Some(ffn)) => {
-            let attended = &mut ffn.attended;
-            layer_norm_forward(pass.gpu, attended, statistics, heads, Some(call.a), norm.get(), shape)?;
-            network::forward(pass, out, &mut ffn.network, slots, attended)
+            network::forward(pass, out, ffn, slots, NormBefore { x, added, norm, statistics })
         }
-        _ => layer_norm_forward(pass.gpu, out, statistics, heads, Some(call.a), norm.get(), shape),
+        _ => layer_norm_forward(pass.gpu, out, statistics, x, Some(added), norm, pass.norm_shape(x)),
     }
 }
 
-/// Backward of [`forward`] from the gradient in `flow` to that of the heads' results and, by the residual, of A, in
-/// `flow.next`; parameters' gradients are added to.
+/// Backward of [`forward`] from the gradient in `flow` to that of the heads' results and, by the residual, of A. Gives back what
+/// the network's layers' gradients are of, as [`network::backward`] does.
 fn rows_backward(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
     flow: &mut Flow,
     saved: &MabActivations,
     slots: &MabSlots,
-    a: &Buffer<bf16>,
-) -> Result<(), DeviceError> {
-    if let (Some(slots), Some(ffn)) = (&slots.ffn, &saved.ffn) {
-        network::backward(pass, with, flow, &ffn.network, slots, &ffn.attended)?;
+    call: Call<'_>,
+) -> Result<Vec<LayerGradients>, DeviceError> {
+    let MabActivations { heads, statistics, ffn, .. } = saved;
+    let norm = pass.norm_backward(with, &slots.norm, heads, Some(call.a), statistics)?;
+    if let (Some(slots), Some(ffn)) = (call.ffn, ffn) {
+        return Ok(network::backward(pass, with, flow, ffn, slots, &norm)?.into());
     }
-    let Flow { d, next } = flow;
-    let MabActivations { heads, statistics, .. } = saved;
-    let norm = pass.params.norm(&slots.norm, pass.eps)?;
-    let [mut d_weight, mut d_bias] = with.gradients_at(slots.norm.ranges())?;
-    let shape = pass.norm_shape(heads);
-    layer_norm_backward(
-        pass.gpu,
-        next,
-        &mut d_weight,
-        &mut d_bias,
-        d,
-        statistics,
-        heads,
-        Some(a),
-        norm.get(),
-        with.sums,
-        shape,
-    )
+    layer_norm_backward(pass.gpu, &mut flow.d, &norm, with.sums, pass.norm_shape(heads))?;
+    Ok(Vec::new())
 }
 
 /// Backward of MAB(X, X): in `flow` gradient of the output → gradient of X.
@@ -208,13 +232,14 @@ pub(super) fn backward_within(
     slots: &MabSlots,
     call: Call<'_>,
 ) -> Result<(), DeviceError> {
-    rows_backward(pass, with, flow, saved, slots, call.a)?;
+    let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
     let mut d_qkv = with.d_queries.part(0..saved.queries.len())?;
     let gradients = QkvGradients::Together(&mut d_qkv);
-    pass.attention_backward(with, gradients, &flow.next, saved, call)?;
-    let Flow { d, next } = flow;
-    let added = InputGradient::Added(next);
-    pass.projection_backward(with, d, added, &slots.projections.qkv, &d_qkv, call.a)
+    pass.attention_backward(with, gradients, &flow.d, saved, call)?;
+    let qkv = &slots.projections.qkv;
+    layers.push(pass.projection_gradients(with, qkv, &d_qkv, call.a)?);
+    linear_backward_weights(pass.gpu, &layers, with.sums)?;
+    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), qkv, &d_qkv))
 }
 
 /// Backward of MAB(X, T) of documents X and induced rows T: in `flow` gradient of the output → gradient of X; in
@@ -229,19 +254,21 @@ pub(super) fn backward_attend(
     call: Call<'_>,
 ) -> Result<(), DeviceError> {
     let induced = call.z()?;
-    rows_backward(pass, with, flow, saved, slots, call.a)?;
+    let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
     let mut d_q = with.d_queries.part(0..flow.d.len())?;
     let mut d_kv = points.d_keys_values.part(0..2 * induced.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
-    pass.attention_backward(with, gradients, &flow.next, saved, call)?;
-    let (projections, d_induced) = (&slots.projections, &mut points.flow.d);
-    pass.projection_backward(with, d_induced, InputGradient::Plain, &projections.kv, &d_kv, induced)?;
-    let Flow { d, next } = flow;
-    pass.projection_backward(with, d, InputGradient::Added(next), &projections.q, &d_q, call.a)
+    pass.attention_backward(with, gradients, &flow.d, saved, call)?;
+    let ProjectionSlots { q, kv, .. } = &slots.projections;
+    layers.push(pass.projection_gradients(with, kv, &d_kv, induced)?);
+    layers.push(pass.projection_gradients(with, q, &d_q, call.a)?);
+    linear_backward_weights(pass.gpu, &layers, with.sums)?;
+    pass.projection_backward(&mut points.flow.d, InputGradient::Plain, kv, &d_kv)?;
+    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), q, &d_q))
 }
 
-/// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow.d`: adds X's gradient to
-/// `flow`; the points' is in `points.d_points` through q, in `points.flow.next` by the residual of each set.
+/// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow`: adds X's gradient to
+/// `flow`; the points' is in `points.d_points` through q, in `points.flow` by the residual of each set.
 pub(super) fn backward_induce(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -252,20 +279,21 @@ pub(super) fn backward_induce(
     call: Call<'_>,
 ) -> Result<(), DeviceError> {
     let x = call.z()?;
-    rows_backward(pass, with, &mut points.flow, saved, slots, call.a)?;
+    let mut layers = rows_backward(pass, with, &mut points.flow, saved, slots, call)?;
     let PointScratch { flow: of_points, d_keys_values, d_shared, d_points } = points;
     let mut d_q = with.d_queries.part(0..of_points.d.len())?;
     let mut d_kv = d_keys_values.part(0..2 * x.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
-    pass.attention_backward(with, gradients, &of_points.next, saved, call)?;
-    let projections = &slots.projections;
-    let Flow { d, next } = flow;
-    pass.projection_backward(with, next, InputGradient::Added(d), &projections.kv, &d_kv, x)?;
-    flow.turn();
+    pass.attention_backward(with, gradients, &of_points.d, saved, call)?;
     // Every set asked the same queries.
     let sets = of_points.d.len() / call.a.len();
     sum_repeats(pass.gpu, d_shared, &d_q, pass.heads.count, sets)?;
-    pass.projection_backward(with, d_points, InputGradient::Plain, &projections.q, d_shared, call.a)
+    let ProjectionSlots { q, kv, .. } = &slots.projections;
+    layers.push(pass.projection_gradients(with, kv, &d_kv, x)?);
+    layers.push(pass.projection_gradients(with, q, d_shared, call.a)?);
+    linear_backward_weights(pass.gpu, &layers, with.sums)?;
+    pass.projection_backward(d_points, InputGradient::Plain, q, d_shared)?;
+    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), kv, &d_kv))
 }
 
 impl Pass<'_> {

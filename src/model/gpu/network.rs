@@ -8,91 +8,104 @@ use super::mab::{Backward, Pass};
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{FeedForwardShape, feed_forward, feed_forward_backward};
-use crate::ops::layer_norm::{NormShape, layer_norm_backward, layer_norm_forward};
+use crate::ops::feed_forward::{FeedForwardShape, Kept, feed_forward, feed_forward_backward};
+use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
-    linear_backward_weights, linear_forward,
+    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
 };
 
-/// out `[rows, C]` = LayerNorm(x + fc2(ReLU(fc1(x))))
+/// The LayerNorm before a network, whose rows this takes.
+#[derive(Debug)]
+pub struct NormBefore<'a> {
+    /// `[rows, C]`
+    pub x: &'a Buffer<bf16>,
+    /// `[period, C]`
+    pub added: &'a Buffer<bf16>,
+    /// γ, β and eps.
+    pub norm: DeviceNorm<'a>,
+    /// `[rows, 2]`, for backward.
+    pub statistics: &'a mut Buffer<f32>,
+}
+
+/// out `[rows, C]` = LayerNorm(r + fc2(ReLU(fc1(r)))) of the rows r of the LayerNorm `before`.
 pub fn forward(
     pass: &Pass<'_>,
     out: &mut Buffer<bf16>,
     saved: &mut FfnActivations,
     slots: &FfnSlots,
-    x: &Buffer<bf16>,
+    before: NormBefore<'_>,
 ) -> Result<(), DeviceError> {
+    let NormBefore { x, added, norm: norm_before, statistics: of_before } = before;
+    let FfnActivations { attended, output, statistics } = saved;
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
-    let FfnActivations { output, statistics } = saved;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let fused = fused(fc1);
     if fused.pays(gpu.limits()) {
         let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
-        let layers = [layer1.get(), layer2.get()];
-        let kept = (pass.keep == Keep::ForBackward).then_some(output);
-        return feed_forward(gpu, out, kept, statistics, x, layers, norm.get(), fused);
+        let (layers, norms) = ([layer1.get(), layer2.get()], [norm_before, norm.get()]);
+        let kept = (pass.keep == Keep::ForBackward).then_some(Kept { attended, output });
+        return feed_forward(gpu, out, kept, [of_before, statistics], x, added, layers, norms, fused);
     }
-    let inner = pass.inner_rows(slots, x)?;
+    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
+    layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
+    let inner = pass.inner_rows(slots, attended)?;
     let layer = pass.params.layer(&slots.fc2)?;
     linear_forward(gpu, output, Layout::Rows, &inner, layer.get(), Activation::Identity, fc2)?;
-    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
-    layer_norm_forward(gpu, out, statistics, output, Some(x), norm.get(), shape)
+    layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)
 }
 
-/// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of x; parameters' gradients are added to.
+/// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of what the LayerNorm `before` it is of.
+/// Parameters' gradients are added to, but for the layers', which are given back: what they are of stays where it is until
+/// another network's backward, or until `flow` turns.
 pub fn backward(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
     flow: &mut Flow,
     saved: &FfnActivations,
     slots: &FfnSlots,
-    x: &Buffer<bf16>,
-) -> Result<(), DeviceError> {
+    before: &NormBackward<'_>,
+) -> Result<[LayerGradients; 2], DeviceError> {
+    let FfnActivations { attended: x, output, statistics } = saved;
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
-    let FfnActivations { output, statistics } = saved;
-    let Flow { d, next } = flow;
-    let norm = pass.params.norm(&slots.norm, pass.eps)?;
-    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
-    let [mut d_weight, mut d_bias] = with.gradients_at(slots.norm.ranges())?;
-    layer_norm_backward(
-        gpu,
-        next,
-        &mut d_weight,
-        &mut d_bias,
-        d,
-        statistics,
-        output,
-        Some(x),
-        norm.get(),
-        with.sums,
-        shape,
-    )?;
-    // `next` is the gradient of fc2's output, and of x by the residual.
+    let behind = pass.norm_backward(with, &slots.norm, output, Some(x), statistics)?;
     let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
     let fused = fused(fc1);
     let mut d_hidden = with.d_hidden.part(0..fused.inner_values())?;
+    let Flow { d, next } = flow;
     let inner = if fused.backward_pays(gpu.limits()) {
         let mut inner = pass.inner.part(0..fused.inner_values())?;
-        let (layer1, weight2) = (layer1.get(), &layer2.weight);
-        feed_forward_backward(gpu, d, &mut inner, &mut d_hidden, next, x, layer1, weight2, fused)?;
+        let (of_inner, layer1) = ([&mut inner, &mut d_hidden], layer1.get());
+        feed_forward_backward(
+            gpu,
+            d,
+            next,
+            of_inner,
+            before,
+            &behind,
+            layer1,
+            &layer2.weight,
+            with.sums,
+            fused,
+        )?;
         inner
     } else {
+        let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
+        // Then it is the gradient of fc2's results, and of x by the residual.
+        layer_norm_backward(gpu, d, &behind, with.sums, shape)?;
         let inner = pass.inner_rows(slots, x)?;
         let masked = InputGradient::Masked(&inner);
-        linear_backward_input(gpu, &mut d_hidden, next, Layout::Rows, &layer2.weight, masked, fc2)?;
-        let added = InputGradient::Added(next);
-        linear_backward_input(gpu, d, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
+        linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, &layer2.weight, masked, fc2)?;
+        let added = InputGradient::Added(d);
+        linear_backward_input(gpu, next, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
+        layer_norm_backward(gpu, next, before, with.sums, shape)?;
+        flow.turn();
         inner
     };
-    let [[mut weight1, mut bias1], [mut weight2, mut bias2]] =
-        [with.gradients_at(slots.fc1.ranges())?, with.gradients_at(slots.fc2.ranges())?];
-    let layout = Layout::Rows;
-    let layer2 =
-        LayerGradients { weight: &mut weight2, bias: &mut bias2, dy: next, layout, x: &inner, shape: fc2 };
-    let layer1 =
-        LayerGradients { weight: &mut weight1, bias: &mut bias1, dy: &d_hidden, layout, x, shape: fc1 };
-    linear_backward_weights(gpu, [layer2, layer1], with.sums)
+    let (layout, dy) = (Layout::Rows, flow.next.alias());
+    Ok([
+        with.layer(&slots.fc2, dy, layout, inner, fc2)?,
+        with.layer(&slots.fc1, d_hidden, layout, x.alias(), fc1)?,
+    ])
 }
 
 /// Both layers in one kernel.

@@ -137,10 +137,8 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Li
                 let points = extent.points(config);
                 lens.mab(config, points, &[config.num_inducing, 2 * n], config.inner_ffn);
                 lens.bf16.push(points * c);
-                lens.mab(config, n, &[n, 2 * points], config.inner_ffn);
-                if !config.inner_ffn {
-                    lens.network(config, n);
-                }
+                // A network that stands outside is behind it too.
+                lens.mab(config, n, &[n, 2 * points], true);
             }
         }
     }
@@ -190,7 +188,7 @@ pub(super) fn d_hidden(config: &ModelConfig, extent: Extent) -> usize {
     let network = inner(config, extent);
     match config.input {
         Input::Linear => network,
-        Input::Rbf => network.max(2 * 4 * extent.documents * config.hidden_size),
+        Input::Rbf => network.max(4 * extent.documents * config.hidden_size),
     }
 }
 
@@ -206,17 +204,21 @@ pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usi
     let (n, c, g) = (extent.documents, config.hidden_size, config.ffn_size);
     let points = extent.points(config);
     let of = |rows, inputs, outputs| LinearShape { rows, inputs, outputs };
-    let linear = |rows, inputs, outputs| WeightsPlan::scratch_len(&[of(rows, inputs, outputs)]);
-    let network = |rows| WeightsPlan::scratch_len(&[of(rows, g, c), of(rows, c, g)]);
+    let linear = |rows, inputs, outputs| WeightsPlan::scratch_len_of(&[of(rows, inputs, outputs)]);
     let norm = |rows, width| NormShape { rows, width }.scratch_len(limits);
-    let rows = |rows| 2 * norm(rows, c) + network(rows);
-    let mut all = vec![score_scratch_len(n, c), rows(n)];
+    // Of an attention block, its network and both LayerNorms, or one.
+    let mab = |rows, ffn: bool, projections: &[LinearShape]| {
+        let network = if ffn { &[of(rows, g, c), of(rows, c, g)][..] } else { &[] };
+        (1 + network.len() / 2) * norm(rows, c)
+            + WeightsPlan::scratch_len_of(&[network, projections].concat())
+    };
+    let mut all = vec![score_scratch_len(n, c)];
     match config.encoder {
-        Encoder::Msab => all.push(rows(n) + linear(n, c, 3 * c)),
+        Encoder::Msab => all.push(mab(n, true, &[of(n, c, 3 * c)])),
         Encoder::Imsab => {
-            let of_documents = linear(n, c, c).max(linear(n, c, 2 * c));
-            all.extend([rows(n) + of_documents, rows(points) + linear(points, c, 2 * c)]);
-            all.push(linear(config.num_inducing, c, c));
+            all.push(mab(n, true, &[of(points, c, 2 * c), of(n, c, c)]));
+            let projections = [of(n, c, 2 * c), of(config.num_inducing, c, c)];
+            all.push(mab(points, config.inner_ffn, &projections));
         }
     }
     match config.input {

@@ -6,8 +6,9 @@ use half::bf16;
 use super::FeedForwardShape;
 use crate::device::abi::{FeedForward, FeedForwardBackward};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
-use crate::ops::layer_norm::DeviceNorm;
+use crate::ops::layer_norm::{self, DeviceNorm, NormBackward, NormShape};
 use crate::ops::linear::DeviceLinear;
+use crate::ops::partial_sums::PendingSums;
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for FeedForward {}
@@ -27,64 +28,85 @@ unsafe impl Parameter for FeedForwardBackward {
     }
 }
 
-/// Queues y `[rows, C]` = LayerNorm(x + f) with f = fc2(ReLU(fc1(x))), and for backward the norm's statistics `[rows, 2]`
-/// and, in `output` where there is one, f.
+/// What forward of a network keeps for its backward.
+#[derive(Debug)]
+pub struct Kept<'a> {
+    /// `[rows, C]`: the network's rows.
+    pub attended: &'a mut Buffer<bf16>,
+    /// `[rows, C]`: fc2's results.
+    pub output: &'a mut Buffer<bf16>,
+}
+
+/// Queues y `[rows, C]` = LayerNorm₂(r + f) with f = fc2(ReLU(fc1(r))) and r = LayerNorm₁(x + added) of x `[rows, C]` and added
+/// `[period, C]`, whose row i % period is added to row i; and for backward both norms' statistics `[rows, 2]` and r and f where
+/// they are kept.
 ///
 /// # Errors
 ///
-/// Sizes that do not fit or that the kernels are not made for, buffers that overlap or are of another GPU, a card with too
-/// little shared memory, and what the driver refuses.
+/// Sizes that do not fit or that the kernels are not made for, norms of different eps, buffers that overlap or are of another
+/// GPU, a card with too little shared memory, and what the driver refuses.
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward(
     gpu: &Gpu,
     y: &mut Buffer<bf16>,
-    output: Option<&mut Buffer<bf16>>,
-    statistics: &mut Buffer<f32>,
+    kept: Option<Kept<'_>>,
+    statistics: [&mut Buffer<f32>; 2],
     x: &Buffer<bf16>,
+    added: &Buffer<bf16>,
     [fc1, fc2]: [DeviceLinear<'_>; 2],
-    norm: DeviceNorm<'_>,
+    norms: [DeviceNorm<'_>; 2],
     shape: FeedForwardShape,
 ) -> Result<(), DeviceError> {
     shape.check()?;
     let FeedForwardShape { rows, width, inner } = shape;
-    let mut operands = Operands::new(gpu, "a network in one kernel");
+    let launch = "a network in one kernel";
+    let [eps, of_behind] = norms.map(|norm| norm.eps);
+    if eps.to_bits() != of_behind.to_bits() {
+        return Err(DeviceError::Shapes(format!("{launch}: LayerNorms with eps of {eps} and {of_behind}")));
+    }
+    let period = layer_norm::period(Some(added), NormShape { rows, width })?;
+    let mut operands = Operands::new(gpu, launch);
     operands.reads("x [rows, C]", x, shape.values())?;
+    operands.reads("added [period, C]", added, period * width)?;
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, inner)?;
     operands.reads("fc2 [C, G]", fc2.weight, shape.weights())?;
     operands.reads("fc2's bias [C]", fc2.bias, width)?;
-    operands.reads("γ [C]", norm.weight, width)?;
-    operands.reads("β [C]", norm.bias, width)?;
     operands.writes("y [rows, C]", y, shape.values())?;
-    operands.writes("statistics [rows, 2]", statistics, 2 * rows)?;
-    let output = match output {
-        None => std::ptr::null_mut(),
-        Some(output) => {
-            operands.writes("fc2's results [rows, C]", output, shape.values())?;
-            output.pointer_mut()
-        }
-    };
-    let Some(launch) = shape.plan() else { return Ok(()) };
-    let parameter = FeedForward {
+    let mut parameter = FeedForward {
         x: x.pointer(),
+        added: added.pointer(),
         weight1: fc1.weight.pointer(),
         bias1: fc1.bias.pointer(),
         weight2: fc2.weight.pointer(),
         bias2: fc2.bias.pointer(),
-        scale: norm.weight.pointer(),
-        shift: norm.bias.pointer(),
-        output,
         y: y.pointer_mut(),
-        statistics: statistics.pointer_mut(),
-        ..shape.numbers(norm.eps)
+        ..shape.numbers(period, eps)
     };
+    let both = [&mut parameter.before, &mut parameter.behind];
+    for ((to, norm), statistics) in both.into_iter().zip(norms).zip(statistics) {
+        operands.reads("γ [C]", norm.weight, width)?;
+        operands.reads("β [C]", norm.bias, width)?;
+        operands.writes("statistics [rows, 2]", statistics, 2 * rows)?;
+        (to.scale, to.shift) = (norm.weight.pointer(), norm.bias.pointer());
+        to.statistics = statistics.pointer_mut();
+    }
+    if let Some(Kept { attended, output }) = kept {
+        operands.writes("the network's rows [rows, C]", attended, shape.values())?;
+        operands.writes("fc2's results [rows, C]", output, shape.values())?;
+        (parameter.attended, parameter.output) = (attended.pointer_mut(), output.pointer_mut());
+    }
+    let Some(launch) = shape.plan() else { return Ok(()) };
     // SAFETY: the buffers have the kernel's sizes and do not overlap, and memory that is given back is freed in the
     // stream's order.
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
-/// Queues the network's backward behind its LayerNorm's: of dy `[rows, C]`, the gradient of fc2's results and by the residual of
-/// x, the inner rows `[rows, G]` once more, their gradient `[rows, G]` in front of the ReLU, and dx `[rows, C]`.
+/// Queues backward of a network with the LayerNorm `before` it, whose rows it takes, and the one `behind`, which adds them to
+/// fc2's results: d `[rows, C]`, the gradient of the latter's rows, → that of what the former is of. The inner rows `[rows, G]`
+/// once more, their gradient `[rows, G]` in front of the ReLU, and dy `[rows, C]`, that of fc2's results, are left for the
+/// gradients of the layers' parameters; the norms' are added to once `sums` are finished, which have room for
+/// [`FeedForwardShape::backward_scratch_len`] values.
 ///
 /// # Errors
 ///
@@ -92,37 +114,59 @@ pub fn feed_forward(
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward_backward(
     gpu: &Gpu,
-    dx: &mut Buffer<bf16>,
-    hidden: &mut Buffer<bf16>,
-    d_hidden: &mut Buffer<bf16>,
-    dy: &Buffer<bf16>,
-    x: &Buffer<bf16>,
+    d: &mut Buffer<bf16>,
+    dy: &mut Buffer<bf16>,
+    [hidden, d_hidden]: [&mut Buffer<bf16>; 2],
+    before: &NormBackward<'_>,
+    behind: &NormBackward<'_>,
     fc1: DeviceLinear<'_>,
     weight2: &Buffer<bf16>,
+    sums: &mut PendingSums,
     shape: FeedForwardShape,
 ) -> Result<(), DeviceError> {
     shape.check()?;
-    let mut operands = Operands::new(gpu, "backward of a network in one kernel");
-    operands.reads("x [rows, C]", x, shape.values())?;
-    operands.reads("dy [rows, C]", dy, shape.values())?;
+    let launch = "backward of a network in one kernel";
+    let mut operands = Operands::new(gpu, launch);
+    let of_norm = NormShape { rows: shape.rows, width: shape.width };
+    let period = before.note(&mut operands, of_norm)?;
+    let of_behind = behind.note(&mut operands, of_norm)?;
+    let (Some(added), Some(x)) = (before.added, behind.added.filter(|_| of_behind == shape.rows)) else {
+        let what = "both LayerNorms add rows, the latter those that the network takes";
+        return Err(DeviceError::Shapes(format!("{launch}: {what}")));
+    };
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, shape.inner)?;
     operands.reads("fc2 [C, G]", weight2, shape.weights())?;
+    operands.updates("d [rows, C]", d, shape.values())?;
+    operands.writes("dy [rows, C]", dy, shape.values())?;
     operands.writes("inner rows [rows, G]", hidden, shape.inner_values())?;
     operands.writes("their gradient [rows, G]", d_hidden, shape.inner_values())?;
-    operands.writes("dx [rows, C]", dx, shape.values())?;
+    let needed = shape.backward_scratch_len();
+    let scratch = sums.room(gpu, needed, 4)?;
+    operands.scratch("scratch", &scratch, needed)?;
     let Some(launch) = shape.backward_plan() else { return Ok(()) };
-    let parameter = FeedForwardBackward {
-        x: x.pointer(),
-        dy: dy.pointer(),
+    let mut of_before = scratch.part(0..needed / 2)?;
+    let mut of_behind = scratch.part(needed / 2..needed)?;
+    let mut parameter = FeedForwardBackward {
         weight1: fc1.weight.pointer(),
         bias1: fc1.bias.pointer(),
         weight2: weight2.pointer(),
+        d: d.pointer_mut(),
+        dy: dy.pointer_mut(),
         hidden: hidden.pointer_mut(),
         d_hidden: d_hidden.pointer_mut(),
-        dx: dx.pointer_mut(),
-        ..shape.backward_numbers()
+        ..shape.backward_numbers(period)
     };
-    // SAFETY: as in `feed_forward`.
-    unsafe { gpu.launch(&launch, &parameter) }
+    for (to, norm, added, parts) in [
+        (&mut parameter.before, before, added, &mut of_before),
+        (&mut parameter.behind, behind, x, &mut of_behind),
+    ] {
+        (to.x, to.added) = (norm.x.pointer(), added.pointer());
+        (to.weight, to.statistics) = (norm.weight.pointer(), norm.statistics.pointer());
+        to.parts = parts.pointer_mut();
+    }
+    // SAFETY: as in `feed_forward`; the parts fill the scratch.
+    unsafe { gpu.launch(&launch, &parameter) }?;
+    before.add(sums, &of_before, shape.blocks())?;
+    behind.add(sums, &of_behind, shape.blocks())
 }

@@ -9,7 +9,7 @@ mod device;
 mod plan;
 
 #[cfg(feature = "cuda")]
-pub use device::{feed_forward, feed_forward_backward};
+pub use device::{Kept, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]
 pub use plan::FeedForwardShape;
 

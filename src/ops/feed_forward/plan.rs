@@ -2,7 +2,7 @@
 
 use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
-    FeedForwardBackward,
+    FeedForwardBackward, FeedForwardNorm, FeedForwardScale,
 };
 use crate::device::choice::Fusion;
 use crate::device::{DeviceError, Limits, Plan};
@@ -70,7 +70,8 @@ impl FeedForwardShape {
             && 2 * self.blocks() >= limits.multiprocessors as usize
     }
 
-    fn blocks(&self) -> usize {
+    /// Blocks, each of which gives a part of the gradients of LayerNorm's parameters in backward.
+    pub fn blocks(&self) -> usize {
         self.rows.div_ceil(FEED_FORWARD_ROWS as usize)
     }
 
@@ -82,6 +83,11 @@ impl FeedForwardShape {
     /// Values of the inner rows.
     pub fn inner_values(&self) -> usize {
         self.rows * self.inner
+    }
+
+    /// Values of scratch that backward takes: the blocks' parts of the gradients of both LayerNorms.
+    pub fn backward_scratch_len(&self) -> usize {
+        4 * self.blocks() * self.width
     }
 
     /// Values of each of the weights.
@@ -125,37 +131,53 @@ impl FeedForwardShape {
         })
     }
 
-    /// The kernel's parameter but for its pointers, which are null.
-    pub fn numbers(&self, eps: f64) -> FeedForward {
+    /// The kernel's parameter but for its pointers, which are null; `period` is that of the rows that the former LayerNorm adds.
+    pub fn numbers(&self, period: usize, eps: f64) -> FeedForward {
+        let norm = FeedForwardScale {
+            scale: std::ptr::null(),
+            shift: std::ptr::null(),
+            statistics: std::ptr::null_mut(),
+        };
         FeedForward {
             x: std::ptr::null(),
+            added: std::ptr::null(),
+            before: norm,
             weight1: std::ptr::null(),
             bias1: std::ptr::null(),
             weight2: std::ptr::null(),
             bias2: std::ptr::null(),
-            scale: std::ptr::null(),
-            shift: std::ptr::null(),
+            behind: norm,
+            attended: std::ptr::null_mut(),
             output: std::ptr::null_mut(),
             y: std::ptr::null_mut(),
-            statistics: std::ptr::null_mut(),
             rows: self.rows as i32,
             inner: self.inner as i32,
+            period: period as i32,
             eps: eps as f32,
-            unused: 0,
         }
     }
 
-    /// The same of backward.
-    pub fn backward_numbers(&self) -> FeedForwardBackward {
-        FeedForwardBackward {
+    /// The same of backward; `period` is that of the rows that the former LayerNorm adds.
+    pub fn backward_numbers(&self, period: usize) -> FeedForwardBackward {
+        let norm = |period| FeedForwardNorm {
             x: std::ptr::null(),
-            dy: std::ptr::null(),
+            added: std::ptr::null(),
+            weight: std::ptr::null(),
+            statistics: std::ptr::null(),
+            parts: std::ptr::null_mut(),
+            period: period as i32,
+            unused: 0,
+        };
+        FeedForwardBackward {
+            before: norm(period),
+            behind: norm(self.rows),
             weight1: std::ptr::null(),
             bias1: std::ptr::null(),
             weight2: std::ptr::null(),
+            d: std::ptr::null_mut(),
+            dy: std::ptr::null_mut(),
             hidden: std::ptr::null_mut(),
             d_hidden: std::ptr::null_mut(),
-            dx: std::ptr::null_mut(),
             rows: self.rows as i32,
             inner: self.inner as i32,
         }

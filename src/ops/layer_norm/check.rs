@@ -2,13 +2,16 @@
 
 use half::bf16;
 
-use super::{DeviceNorm, Norm, NormShape, Saved, backward, forward, layer_norm_backward, layer_norm_forward};
+use super::{
+    DeviceNorm, Norm, NormBackward, NormShape, Saved, backward, forward, layer_norm_backward,
+    layer_norm_forward,
+};
 use crate::device::check::{Checked, Deviation, SEED, deviation_of, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::partial_sums::PendingSums;
-use crate::ops::values::{added, wide};
+use crate::ops::values::{added, narrow, wide};
 use crate::rng::{Rng, Stream};
 
 /// LayerNorm of bf16 rows and its gradients.
@@ -57,20 +60,27 @@ pub struct Backward {
 impl Problem {
     /// Normally distributed rows, every tenth of which is of one value, far from 0; `period` is that of what is added.
     pub fn random(shape: NormShape, period: Option<usize>, eps: f64, seed: u64) -> Self {
+        let mut problem = Self::normal(shape, period, eps, seed);
+        let width = shape.width;
+        for row in (1..shape.rows).step_by(10) {
+            problem.x[row * width..][..width].fill(bf16::from_f32(37.25));
+            if let Some(period) = period {
+                problem.added[row % period * width..][..width].fill(bf16::from_f32(0.1));
+            }
+        }
+        problem
+    }
+
+    /// The same without rows of one value.
+    pub fn normal(shape: NormShape, period: Option<usize>, eps: f64, seed: u64) -> Self {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let mut normal = |len| (0..len).map(|_| bf16::from_f64(rng.normal())).collect::<Vec<bf16>>();
         let width = shape.width;
-        let (mut x, dy) = (normal(shape.values()), normal(shape.values()));
-        let mut added = normal(period.unwrap_or(0) * width);
+        let (x, dy) = (normal(shape.values()), normal(shape.values()));
+        let added = normal(period.unwrap_or(0) * width);
         let weight = normal(width).iter().map(|value| 1.0 + 0.3 * value.to_f32()).collect();
         let [bias, d_weight, d_bias] =
             [0; 3].map(|_| normal(width).iter().map(|value| value.to_f32()).collect());
-        for row in (1..shape.rows).step_by(10) {
-            x[row * width..][..width].fill(bf16::from_f32(37.25));
-            if let Some(period) = period {
-                added[row % period * width..][..width].fill(bf16::from_f32(0.1));
-            }
-        }
         Problem { shape, x, added, weight, bias, eps, dy, d_weight, d_bias }
     }
 
@@ -100,6 +110,11 @@ impl Problem {
 
     /// The answers in f64, by the CPU's own LayerNorm.
     pub fn exact(&self) -> (Forward, Backward) {
+        self.exact_of(&wide(&self.dy))
+    }
+
+    /// The same, backward from this gradient `[rows, C]`.
+    pub fn exact_of(&self, dy: &[f64]) -> (Forward, Backward) {
         let NormShape { rows, width } = self.shape;
         let (weight, bias) = (wide(&self.weight), wide(&self.bias));
         let norm = Norm { weight: &weight, bias: &bias, eps: self.eps };
@@ -109,7 +124,7 @@ impl Problem {
         let mut saved = Saved::default();
         forward(&mut y, None, &mut saved, norm);
         let statistics = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
-        let mut dx: Vec<f64> = self.dy.iter().map(|value| value.to_f64()).collect();
+        let mut dx = dy.to_vec();
         let (mut d_weight, mut d_bias) = (wide(&self.d_weight), wide(&self.d_bias));
         backward(&mut dx, &saved, &mut Vec::new(), norm, (&mut d_weight, &mut d_bias));
         (Forward { y, statistics }, Backward { dx, d_weight, d_bias })
@@ -121,7 +136,7 @@ impl Problem {
     }
 
     /// The answer of a plain evaluation in f32, results rounded as the kernel's are.
-    fn plain_forward(&self, draw: Draw) -> Forward {
+    pub(crate) fn plain_forward(&self, draw: Draw) -> Forward {
         let width = self.shape.width;
         let columns = draw.order(width);
         let mean = |row: &[f32]| columns.iter().map(|&column| row[column]).sum::<f32>() / width as f32;
@@ -144,8 +159,8 @@ impl Problem {
         answer
     }
 
-    /// As `plain_forward`, backward.
-    fn plain_backward(&self, draw: Draw) -> Backward {
+    /// As `plain_forward`, backward from this gradient `[rows, C]`.
+    pub(crate) fn plain_backward(&self, draw: Draw, dy: &[f32]) -> Backward {
         let NormShape { rows, width } = self.shape;
         let columns = draw.order(width);
         let mean = |row: &[f32]| columns.iter().map(|&column| row[column]).sum::<f32>() / width as f32;
@@ -156,7 +171,7 @@ impl Problem {
             let [middle, inverse] = [statistics[2 * row], statistics[2 * row + 1]];
             let normalized = |column| (sums[row * width + column] as f32 - middle) * inverse;
             let normalized: Vec<f32> = (0..width).map(normalized).collect();
-            let dy: Vec<f32> = self.dy[row * width..][..width].iter().map(|value| value.to_f32()).collect();
+            let dy = &dy[row * width..][..width];
             let g: Vec<f32> = dy.iter().zip(&self.weight).map(|(dy, w)| dy * w).collect();
             let products: Vec<f32> = g.iter().zip(&normalized).map(|(g, n)| g * n).collect();
             let (mean_g, mean_product) = (mean(&g), mean(&products));
@@ -200,7 +215,7 @@ impl Problem {
     /// How far a kernel's gradients are off: dx, of γ, of β.
     pub fn backward_deviations(&self, kernel: &Backward) -> [Deviation; 3] {
         let exact = self.exact().1;
-        let plain = plain_evaluations(self.shape.width, |draw| self.plain_backward(draw));
+        let plain = plain_evaluations(self.shape.width, |draw| self.plain_backward(draw, &narrow(&self.dy)));
         let mut dx = Deviation::default();
         for flat in [false, true] {
             let of_rows = |answer: &Backward| self.of_rows(&answer.dx, flat);
@@ -226,17 +241,17 @@ impl Problem {
         layer_norm_forward(gpu, &mut y, &mut statistics, &x, added, norm, shape)?;
         let forward = Forward { y: wide(&gpu.download(&y)?), statistics: wide(&gpu.download(&statistics)?) };
 
-        let (given, dy) = (uploaded(gpu, &self.statistics())?, uploaded(gpu, &self.dy)?);
-        let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
-        let mut dx = taken(gpu, shape.values())?;
+        let (given, mut d) = (uploaded(gpu, &self.statistics())?, uploaded(gpu, &self.dy)?);
+        let gradients = [uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?];
+        let norm = NormBackward { x: &x, added, statistics: &given, weight: weight.alias(), gradients };
         PendingSums::of(gpu, &taken(gpu, shape.scratch_len(gpu.limits()))?, |sums| {
-            let (d_weight, d_bias) = (&mut d_weight, &mut d_bias);
-            layer_norm_backward(gpu, &mut dx, d_weight, d_bias, &dy, &given, &x, added, norm, sums, shape)
+            layer_norm_backward(gpu, &mut d, &norm, sums, shape)
         })?;
+        let [d_weight, d_bias] = &norm.gradients;
         let backward = Backward {
-            dx: wide(&gpu.download(&dx)?),
-            d_weight: wide(&gpu.download(&d_weight)?),
-            d_bias: wide(&gpu.download(&d_bias)?),
+            dx: wide(&gpu.download(&d)?),
+            d_weight: wide(&gpu.download(d_weight)?),
+            d_bias: wide(&gpu.download(d_bias)?),
         };
         Ok((forward, backward))
     }

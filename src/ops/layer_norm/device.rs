@@ -37,7 +37,7 @@ pub struct DeviceNorm<'a> {
 }
 
 /// The rows after which those that are added come again; all of them where nothing is added.
-fn period(added: Option<&Buffer<bf16>>, shape: NormShape) -> Result<usize, DeviceError> {
+pub(in crate::ops) fn period(added: Option<&Buffer<bf16>>, shape: NormShape) -> Result<usize, DeviceError> {
     let NormShape { rows, width } = shape;
     let period = added.map_or(rows, |added| added.len() / width);
     if added.is_some_and(|added| added.len() != period * width)
@@ -93,55 +93,86 @@ pub fn layer_norm_forward(
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
-/// Queues dx `[rows, C]` = the gradient of x + added, d_weight and d_bias `[C]` += those of γ and β, of dy `[rows, C]` and
-/// what forward was given and left, once `sums` are finished, which have room for [`NormShape::scratch_len`] values.
+/// What backward of a LayerNorm takes besides the gradient of its rows, and the gradients of parameters that it adds to.
+#[derive(Debug)]
+pub struct NormBackward<'a> {
+    /// `[rows, C]`
+    pub x: &'a Buffer<bf16>,
+    /// `[period, C]`
+    pub added: Option<&'a Buffer<bf16>>,
+    /// `[rows, 2]`, of [`layer_norm_forward`].
+    pub statistics: &'a Buffer<f32>,
+    /// γ `[C]`
+    pub weight: Buffer<f32>,
+    /// Those of γ and β `[C]`.
+    pub gradients: [Buffer<f32>; 2],
+}
+
+impl NormBackward<'_> {
+    /// Notes what a launch takes of it, and gives the period of what is added.
+    pub(in crate::ops) fn note(
+        &self,
+        operands: &mut Operands<'_>,
+        shape: NormShape,
+    ) -> Result<usize, DeviceError> {
+        let period = period(self.added, shape)?;
+        operands.reads("x [rows, C]", self.x, shape.values())?;
+        if let Some(added) = self.added {
+            operands.reads("added [period, C]", added, period * shape.width)?;
+        }
+        operands.reads("γ [C]", &self.weight, shape.width)?;
+        operands.reads("statistics [rows, 2]", self.statistics, 2 * shape.rows)?;
+        let [d_weight, d_bias] = &self.gradients;
+        operands.updates("dγ [C]", d_weight, shape.width)?;
+        operands.updates("dβ [C]", d_bias, shape.width)?;
+        Ok(period)
+    }
+
+    /// Has `count` parts of both gradients `[2, count, C]` added to them, once `sums` are finished.
+    pub(in crate::ops) fn add(
+        &self,
+        sums: &mut PendingSums,
+        parts: &Buffer<f32>,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        let [d_weight, d_bias] = &self.gradients;
+        let of_each = count * d_weight.len();
+        sums.add(d_weight, parts.part(0..of_each)?, count)?;
+        sums.add(d_bias, parts.part(of_each..2 * of_each)?, count)
+    }
+}
+
+/// Queues d `[rows, C]`, the gradient of y, → the gradient of x + added; those of γ and β are added to once `sums` are
+/// finished, which have room for [`NormShape::scratch_len`] values.
 ///
 /// # Errors
 ///
 /// As [`layer_norm_forward`].
-#[expect(clippy::too_many_arguments, reason = "each is a matrix of its own")]
 pub fn layer_norm_backward(
     gpu: &Gpu,
-    dx: &mut Buffer<bf16>,
-    d_weight: &mut Buffer<f32>,
-    d_bias: &mut Buffer<f32>,
-    dy: &Buffer<bf16>,
-    statistics: &Buffer<f32>,
-    x: &Buffer<bf16>,
-    added: Option<&Buffer<bf16>>,
-    norm: DeviceNorm<'_>,
+    d: &mut Buffer<bf16>,
+    norm: &NormBackward<'_>,
     sums: &mut PendingSums,
     shape: NormShape,
 ) -> Result<(), DeviceError> {
     shape.check()?;
-    let period = period(added, shape)?;
     let needed = shape.scratch_len(gpu.limits());
     let mut operands = Operands::new(gpu, "LayerNorm, backward");
-    operands.reads("x [rows, C]", x, shape.values())?;
-    if let Some(added) = added {
-        operands.reads("added [period, C]", added, period * shape.width)?;
-    }
-    operands.reads("γ [C]", norm.weight, shape.width)?;
-    operands.reads("statistics [rows, 2]", statistics, 2 * shape.rows)?;
-    operands.reads("dy [rows, C]", dy, shape.values())?;
-    operands.writes("dx [rows, C]", dx, shape.values())?;
-    operands.updates("dγ [C]", d_weight, shape.width)?;
-    operands.updates("dβ [C]", d_bias, shape.width)?;
+    let period = norm.note(&mut operands, shape)?;
+    operands.updates("d [rows, C]", d, shape.values())?;
     let mut parts = sums.room(gpu, needed, 2)?;
     operands.scratch("scratch", &parts, needed)?;
     let Some(launch) = shape.backward() else { return Ok(()) };
     let parameter = LayerNormBackward {
-        x: x.pointer(),
-        added: added.map_or(std::ptr::null(), Buffer::pointer),
+        x: norm.x.pointer(),
+        added: norm.added.map_or(std::ptr::null(), Buffer::pointer),
         weight: norm.weight.pointer(),
-        statistics: statistics.pointer(),
-        dy: dy.pointer(),
-        dx: dx.pointer_mut(),
+        statistics: norm.statistics.pointer(),
+        d: d.pointer_mut(),
         parts: parts.pointer_mut(),
         ..shape.backward_numbers(period)
     };
     // SAFETY: as in the forward pass; the parts fit into the scratch.
     unsafe { gpu.launch(&launch, &parameter) }?;
-    sums.add(d_weight, parts.part(0..needed / 2)?, shape.runs())?;
-    sums.add(d_bias, parts.part(needed / 2..needed)?, shape.runs())
+    norm.add(sums, &parts, shape.runs())
 }

@@ -9,7 +9,9 @@ mod device;
 mod plan;
 
 #[cfg(feature = "cuda")]
-pub use device::{DeviceNorm, layer_norm_backward, layer_norm_forward};
+pub(in crate::ops) use device::period;
+#[cfg(feature = "cuda")]
+pub use device::{DeviceNorm, NormBackward, layer_norm_backward, layer_norm_forward};
 #[cfg(feature = "cuda")]
 pub use plan::NormShape;
 

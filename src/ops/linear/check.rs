@@ -1,13 +1,16 @@
 //! Problems of linear layers on a GPU, their exact answers, and what a kernel's answers are held against.
 
+pub mod few_rows;
+pub mod wide;
+
 use std::sync::OnceLock;
 
 use half::bf16;
 
 use super::{
-    Activation, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearPlan, LinearShape,
-    WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
-    linear_backward_input, linear_backward_weights, linear_forward, relu_backward,
+    Activation, BlockSize, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearPlan,
+    LinearShape, WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
+    linear_backward_input_by, linear_backward_weights, linear_forward_by, relu_backward,
 };
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
@@ -39,6 +42,8 @@ pub struct Problem {
     pub layout: Layout,
     /// What is computed.
     pub product: Product,
+    /// Blocks of y and dx; those of dW go by the shape.
+    pub blocks: BlockSize,
     /// `[rows, in]`
     pub x: Vec<bf16>,
     /// `[out, in]`
@@ -79,6 +84,7 @@ impl Problem {
             shape,
             layout,
             product,
+            blocks: BlockSize::Many,
             x: normal(rows * inputs, 1.0),
             weight: normal(outputs * inputs, 1.0 / (inputs as f64).sqrt()),
             bias: single(normal(outputs, 1.0)),
@@ -88,6 +94,11 @@ impl Problem {
             d_bias: single(normal(outputs, 1.0)),
             known: OnceLock::new(),
         }
+    }
+
+    /// The same product by such blocks.
+    pub fn by(self, blocks: BlockSize) -> Self {
+        Problem { blocks, ..self }
     }
 
     /// The launch's plan.
@@ -219,14 +230,15 @@ impl Problem {
 
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
-        let LinearShape { rows, inputs, outputs } = self.shape;
+        let Problem { blocks, layout, shape, .. } = *self;
+        let LinearShape { rows, inputs, outputs } = shape;
         let weight = uploaded(gpu, &self.weight)?;
         let answer = match self.product {
             Product::Forward(activation) => {
                 let (x, bias) = (uploaded(gpu, &self.x)?, uploaded(gpu, &self.bias)?);
                 let layer = DeviceLinear { weight: &weight, bias: &bias };
                 let mut y = taken(gpu, rows * outputs)?;
-                linear_forward(gpu, &mut y, self.layout, &x, layer, activation, self.shape)?;
+                linear_forward_by(gpu, blocks, &mut y, layout, &x, layer, activation, shape)?;
                 y
             }
             Product::Input(finish) => {
@@ -238,7 +250,7 @@ impl Problem {
                     InputFinish::Masked => InputGradient::Masked(&other),
                 };
                 let mut dx = taken(gpu, rows * inputs)?;
-                linear_backward_input(gpu, &mut dx, &dy, self.layout, &weight, finish, self.shape)?;
+                linear_backward_input_by(gpu, blocks, &mut dx, &dy, layout, &weight, finish, shape)?;
                 dx
             }
             Product::Weights => return gradients_on(gpu, [self]).map(|[answer]| answer),
@@ -252,25 +264,20 @@ fn gradients_on<const LAYERS: usize>(
     gpu: &Gpu,
     problems: [&Problem; LAYERS],
 ) -> Result<[Answer; LAYERS], DeviceError> {
-    let mut buffers = Vec::with_capacity(LAYERS);
-    for problem in problems {
-        let operands = [uploaded(gpu, &problem.laid_out(&problem.dy))?, uploaded(gpu, &problem.x)?];
-        buffers.push((operands, [uploaded(gpu, &problem.d_weight)?, uploaded(gpu, &problem.d_bias)?]));
-    }
-    let scratch = taken(gpu, WeightsPlan::scratch_len(&problems.map(|problem| problem.shape)))?;
-    let mut of_layers = buffers.iter_mut().zip(problems);
-    let layers = std::array::from_fn(|_| {
-        let (([dy, x], [weight, bias]), problem) = of_layers.next().expect("buffers of every layer");
-        LayerGradients { weight, bias, dy, layout: problem.layout, x, shape: problem.shape }
+    let layers = problems.iter().map(|problem| {
+        let gradients = [uploaded(gpu, &problem.d_weight)?, uploaded(gpu, &problem.d_bias)?];
+        let (dy, x) = (uploaded(gpu, &problem.laid_out(&problem.dy))?, uploaded(gpu, &problem.x)?);
+        Ok(LayerGradients { gradients, dy, layout: problem.layout, x, shape: problem.shape })
     });
-    PendingSums::of(gpu, &scratch, |sums| linear_backward_weights::<LAYERS>(gpu, layers, sums))?;
-    let mut answers = Vec::with_capacity(LAYERS);
-    for (_, gradients) in &buffers {
-        let [weight, bias] = gradients.each_ref().map(|buffer| gpu.download(buffer));
-        answers.push(vec![wide(&weight?), wide(&bias?)]);
+    let layers = layers.collect::<Result<Vec<_>, DeviceError>>()?;
+    let scratch = taken(gpu, WeightsPlan::scratch_len_of(&problems.map(|problem| problem.shape)))?;
+    PendingSums::of(gpu, &scratch, |sums| linear_backward_weights(gpu, &layers, sums))?;
+    let mut answers = [const { Vec::new() }; LAYERS];
+    for (answer, layer) in answers.iter_mut().zip(&layers) {
+        let [weight, bias] = layer.gradients.each_ref().map(|buffer| gpu.download(buffer));
+        *answer = vec![wide(&weight?), wide(&bias?)];
     }
-    let mut answers = answers.into_iter();
-    Ok(std::array::from_fn(|_| answers.next().expect("an answer for every layer")))
+    Ok(answers)
 }
 
 /// Layers whose parameters' gradients one launch computes: of any widths, rows and layouts.

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Activation, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
+use super::{Activation, BlockSize, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::partial_sums::PendingSums;
@@ -68,14 +68,35 @@ pub fn linear_forward(
     activation: Activation,
     shape: LinearShape,
 ) -> Result<(), DeviceError> {
+    let blocks = BlockSize::of_forward(shape, gpu.limits());
+    linear_forward_by(gpu, blocks, y, y_layout, x, layer, activation, shape)
+}
+
+/// The same by such blocks, [`Wide`](BlockSize::Wide) ones where there is a multiple of 256 outputs; the bits do not depend on it.
+///
+/// # Errors
+///
+/// As [`linear_forward`].
+#[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
+pub fn linear_forward_by(
+    gpu: &Gpu,
+    blocks: BlockSize,
+    y: &mut Buffer<bf16>,
+    y_layout: Layout,
+    x: &Buffer<bf16>,
+    layer: DeviceLinear<'_>,
+    activation: Activation,
+    shape: LinearShape,
+) -> Result<(), DeviceError> {
     let plan = LinearPlan::new(shape, y_layout)?;
+    fits(blocks, shape.outputs)?;
     let LinearShape { rows, inputs, outputs } = shape;
     let mut operands = Operands::new(gpu, "a linear layer, forward");
     operands.reads("x [N, in]", x, rows * inputs)?;
     operands.reads("W [out, in]", layer.weight, outputs * inputs)?;
     operands.reads("b [out]", layer.bias, outputs)?;
     operands.writes("y [N, out]", y, rows * outputs)?;
-    let Some(launch) = plan.forward() else { return Ok(()) };
+    let Some(launch) = plan.forward(blocks) else { return Ok(()) };
     let parameter = LinearForward {
         x: x.pointer(),
         weight: layer.weight.pointer(),
@@ -102,7 +123,28 @@ pub fn linear_backward_input(
     finish: InputGradient<'_>,
     shape: LinearShape,
 ) -> Result<(), DeviceError> {
+    let blocks = BlockSize::of_input(shape, gpu.limits());
+    linear_backward_input_by(gpu, blocks, dx, dy, dy_layout, weight, finish, shape)
+}
+
+/// The same by such blocks, [`Wide`](BlockSize::Wide) ones where there is a multiple of 256 inputs; the bits do not depend on it.
+///
+/// # Errors
+///
+/// As [`linear_forward`].
+#[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
+pub fn linear_backward_input_by(
+    gpu: &Gpu,
+    blocks: BlockSize,
+    dx: &mut Buffer<bf16>,
+    dy: &Buffer<bf16>,
+    dy_layout: Layout,
+    weight: &Buffer<bf16>,
+    finish: InputGradient<'_>,
+    shape: LinearShape,
+) -> Result<(), DeviceError> {
     let plan = LinearPlan::new(shape, dy_layout)?;
+    fits(blocks, shape.inputs)?;
     let LinearShape { rows, inputs, outputs } = shape;
     let mut operands = Operands::new(gpu, "a linear layer, gradient of the input");
     operands.reads("dy [N, out]", dy, rows * outputs)?;
@@ -116,7 +158,7 @@ pub fn linear_backward_input(
         operands.reads("what finishes dx [N, in]", other, rows * inputs)?;
     }
     operands.writes("dx [N, in]", dx, rows * inputs)?;
-    let Some(launch) = plan.backward_input() else { return Ok(()) };
+    let Some(launch) = plan.backward_input(blocks) else { return Ok(()) };
     let parameter = LinearBackwardInput {
         dy: dy.pointer(),
         weight: weight.pointer(),
@@ -128,19 +170,28 @@ pub fn linear_backward_input(
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
+/// Refuses blocks that the columns of results do not fill.
+fn fits(blocks: BlockSize, columns: usize) -> Result<(), DeviceError> {
+    if columns.is_multiple_of(blocks.columns() as usize) {
+        return Ok(());
+    }
+    Err(DeviceError::Shapes(format!(
+        "a linear layer on a GPU: blocks of {} columns, and {columns} in all",
+        blocks.columns()
+    )))
+}
+
 /// A layer's gradients of its parameters, and what they are of.
 #[derive(Debug)]
-pub struct LayerGradients<'a> {
-    /// dW `[out, in]`
-    pub weight: &'a mut Buffer<f32>,
-    /// db `[out]`
-    pub bias: &'a mut Buffer<f32>,
+pub struct LayerGradients {
+    /// dW `[out, in]` and db `[out]`
+    pub gradients: [Buffer<f32>; 2],
     /// `[rows, out]`, as `layout` says.
-    pub dy: &'a Buffer<bf16>,
+    pub dy: Buffer<bf16>,
     /// How dy stands.
     pub layout: Layout,
     /// `[rows, in]`
-    pub x: &'a Buffer<bf16>,
+    pub x: Buffer<bf16>,
     /// Sizes.
     pub shape: LinearShape,
 }
@@ -151,20 +202,20 @@ pub struct LayerGradients<'a> {
 /// # Errors
 ///
 /// As [`linear_forward`].
-pub fn linear_backward_weights<const LAYERS: usize>(
+pub fn linear_backward_weights(
     gpu: &Gpu,
-    layers: [LayerGradients<'_>; LAYERS],
+    layers: &[LayerGradients],
     sums: &mut PendingSums,
 ) -> Result<(), DeviceError> {
-    let shapes = layers.each_ref().map(|layer| layer.shape);
-    let plan = WeightsPlan::new(&layers.each_ref().map(|layer| (layer.shape, layer.layout)))?;
+    let plan = WeightsPlan::new(layers.iter().map(|layer| (layer.shape, layer.layout)))?;
     let mut operands = Operands::new(gpu, "linear layers, gradients of their parameters");
-    let scratch = sums.room(gpu, WeightsPlan::scratch_len(&shapes), 2 * LAYERS)?;
+    let scratch = sums.room(gpu, plan.scratch_len(), 2 * layers.len())?;
     operands.scratch("scratch", &scratch, scratch.len())?;
     let mut parameter = plan.numbers();
-    let (mut pending, mut used) = (Vec::with_capacity(2 * LAYERS), 0);
-    for (number, layer) in layers.into_iter().enumerate() {
-        let LayerGradients { weight, bias, dy, x, shape: LinearShape { rows, inputs, outputs }, .. } = layer;
+    let (mut pending, mut used) = (Vec::with_capacity(2 * layers.len()), 0);
+    for (number, layer) in layers.iter().enumerate() {
+        let LayerGradients { gradients: [weight, bias], dy, x, .. } = layer;
+        let LinearShape { rows, inputs, outputs } = layer.shape;
         operands.reads("dy [N, out]", dy, rows * outputs)?;
         operands.reads("x [N, in]", x, rows * inputs)?;
         operands.updates("dW [out, in]", weight, outputs * inputs)?;

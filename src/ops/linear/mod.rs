@@ -1,6 +1,8 @@
 //! Row-wise linear layers: y = x·Wᵀ + b, optionally followed by ReLU. W is `[out, in]`.
 
 #[cfg(feature = "cuda")]
+mod block_size;
+#[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]
 mod device;
@@ -10,9 +12,11 @@ mod plan;
 mod weights;
 
 #[cfg(feature = "cuda")]
+pub use block_size::BlockSize;
+#[cfg(feature = "cuda")]
 pub use device::{
-    DeviceLinear, InputGradient, LayerGradients, linear_backward_input, linear_backward_weights,
-    linear_forward,
+    DeviceLinear, InputGradient, LayerGradients, linear_backward_input, linear_backward_input_by,
+    linear_backward_weights, linear_forward, linear_forward_by,
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};

@@ -1,9 +1,9 @@
 //! How linear layers are launched on a GPU.
 
-use super::Activation;
+use super::{Activation, BlockSize};
 use crate::device::abi::{
-    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_MASKED, LINEAR_PLAIN, LINEAR_ROWS, LINEAR_SHARED_BYTES,
-    LINEAR_THREADS, LinearBackwardInput, LinearForward,
+    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_MASKED,
+    LINEAR_PLAIN, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput, LinearForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
@@ -42,11 +42,6 @@ pub enum Finish {
     Masked,
 }
 
-/// Blocks that `size` values take.
-fn blocks(size: usize, of_block: u32) -> usize {
-    size.div_ceil(of_block as usize)
-}
-
 /// A layer's plan: a pure function of its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearPlan {
@@ -65,7 +60,8 @@ impl LinearPlan {
         refuse_rows(launch, shape.rows)?;
         refuse_width(launch, "inputs", shape.inputs, MAX_WIDTH)?;
         refuse_width(launch, "outputs", shape.outputs, MAX_WIDTH)?;
-        let tiles = blocks(shape.rows, LINEAR_ROWS) * blocks(shape.inputs.max(shape.outputs), LINEAR_COLUMNS);
+        // Smaller blocks are taken where these are few.
+        let tiles = BlockSize::Many.count(shape.rows, shape.inputs.max(shape.outputs));
         if tiles > Limits::MAX_GRID_X as usize {
             return Err(DeviceError::Shapes(format!(
                 "{launch} on a GPU: at most {} tiles of {LINEAR_ROWS} rows and {LINEAR_COLUMNS} columns, not {tiles}",
@@ -94,24 +90,40 @@ impl LinearPlan {
         self.width
     }
 
-    /// The launch of `linear_forward`; `None` where there is nothing to do.
-    pub fn forward(&self) -> Option<Plan> {
-        self.by_rows("linear_forward", self.shape.outputs)
+    /// The launch of a layer's forward by such blocks; `None` where there is nothing to do.
+    pub fn forward(&self, blocks: BlockSize) -> Option<Plan> {
+        let kernel = match blocks {
+            BlockSize::Wide => "linear_wide_forward",
+            BlockSize::Many => "linear_forward",
+            BlockSize::Few => "linear_few_rows_32",
+            BlockSize::Fewest => "linear_few_rows_16",
+        };
+        self.by_rows(blocks, kernel, self.shape.outputs)
     }
 
-    /// The launch of `linear_backward_input`; `None` where there is nothing to do.
-    pub fn backward_input(&self) -> Option<Plan> {
-        self.by_rows("linear_backward_input", self.shape.inputs)
+    /// The launch of the gradient of its input, by blocks that are [`Wide`](BlockSize::Wide) or [`Many`](BlockSize::Many); `None`
+    /// where there is nothing to do.
+    pub fn backward_input(&self, blocks: BlockSize) -> Option<Plan> {
+        let kernel =
+            if blocks == BlockSize::Wide { "linear_wide_backward_input" } else { "linear_backward_input" };
+        self.by_rows(blocks, kernel, self.shape.inputs)
     }
 
-    fn by_rows(&self, kernel: &'static str, columns: usize) -> Option<Plan> {
-        let tiles = blocks(columns, LINEAR_COLUMNS) * blocks(self.shape.rows, LINEAR_ROWS);
+    fn by_rows(&self, blocks: BlockSize, kernel: &'static str, columns: usize) -> Option<Plan> {
+        let stage_bytes = 2 * 64 * (blocks.rows() + blocks.columns());
+        let (family, block, stages) = match blocks {
+            BlockSize::Wide => ("linear_wide", LINEAR_WIDE_THREADS, 2),
+            BlockSize::Many => ("linear", LINEAR_THREADS, 2),
+            BlockSize::Few | BlockSize::Fewest => {
+                ("linear_few_rows", LINEAR_FEW_ROWS_THREADS, LINEAR_FEW_ROWS_STAGES)
+            }
+        };
         (self.shape.rows > 0).then_some(Plan {
-            family: "linear",
+            family,
             kernel,
-            grid: [tiles as u32, 1, 1],
-            block: LINEAR_THREADS,
-            shared_bytes: LINEAR_SHARED_BYTES,
+            grid: [blocks.count(self.shape.rows, columns) as u32, 1, 1],
+            block,
+            shared_bytes: stages * stage_bytes,
         })
     }
 
@@ -171,7 +183,8 @@ mod tests {
             (1, 1 << 20, 1 << 20, 1 << 14, 1 << 14),
         ] {
             let plan = plan(rows, inputs, outputs);
-            let launches = [plan.forward(), plan.backward_input()].map(Option::unwrap);
+            let launches =
+                [plan.forward(BlockSize::Many), plan.backward_input(BlockSize::Many)].map(Option::unwrap);
             assert_eq!(launches.map(|launch| launch.grid), [[forward, 1, 1], [input, 1, 1]]);
             for card in [Limits::SM_89, Limits::SM_80, Limits::SM_90] {
                 launches.iter().for_each(|launch| launch.check(&card).unwrap());
@@ -180,9 +193,26 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_all_sizes() {
+        let plan = plan(300, 256, 768);
+        for (blocks, kernel, grid, kib) in [
+            (BlockSize::Wide, "linear_wide_forward", 9, 96),
+            (BlockSize::Many, "linear_forward", 36, 48),
+            (BlockSize::Few, "linear_few_rows_32", 120, 48),
+            (BlockSize::Fewest, "linear_few_rows_16", 228, 40),
+        ] {
+            let launch = plan.forward(blocks).unwrap();
+            assert_eq!((launch.kernel, launch.grid[0], launch.shared_bytes >> 10), (kernel, grid, kib));
+            launch.check(&Limits::SM_89).unwrap();
+        }
+        let launch = plan.backward_input(BlockSize::Wide).unwrap();
+        assert_eq!((launch.kernel, launch.grid[0]), ("linear_wide_backward_input", 3));
+    }
+
+    #[test]
     fn nothing_to_do() {
         let plan = plan(0, 64, 64);
-        assert_eq!([plan.forward(), plan.backward_input()], [None; 2]);
+        assert_eq!([plan.forward(BlockSize::Many), plan.backward_input(BlockSize::Many)], [None; 2]);
     }
 
     #[test]

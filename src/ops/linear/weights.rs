@@ -2,36 +2,72 @@
 
 use super::{Layout, LinearPlan, LinearShape};
 use crate::device::abi::{
-    LINEAR_COLUMNS, LINEAR_LAYERS, LINEAR_ROWS, LINEAR_SHARED_BYTES, LINEAR_THREADS, LinearBackwardWeights,
-    LinearWeights,
+    LINEAR_COLUMNS, LINEAR_LAYERS, LINEAR_ROWS, LINEAR_SHARED_BYTES, LINEAR_THREADS, LINEAR_WIDE_INPUTS,
+    LINEAR_WIDE_OUTPUTS, LINEAR_WIDE_SHARED_BYTES, LINEAR_WIDE_THREADS, LinearBackwardWeights, LinearWeights,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::parts::Parts;
 
 /// The gradients of the parameters of up to four layers: a pure function of their shapes.
 ///
-/// Rows are cut into parts, so that there are blocks enough for a card; the more layers there are, the fewer parts it takes.
+/// Rows are cut into parts, so that there are blocks enough for a card; the more layers there are, the fewer parts it takes. Blocks
+/// are large where they fit all layers.
 #[derive(Clone, Debug)]
 pub struct WeightsPlan {
     layers: Vec<(LinearPlan, Parts)>,
+    tile: Tile,
+}
+
+/// Outputs and inputs of a block's results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    outputs: usize,
+    inputs: usize,
+    /// How many a multiprocessor has at once, about.
+    at_once: usize,
+}
+
+impl Tile {
+    const SMALL: Tile = Tile { outputs: LINEAR_ROWS as usize, inputs: LINEAR_COLUMNS as usize, at_once: 4 };
+    const WIDE: Tile =
+        Tile { outputs: LINEAR_WIDE_OUTPUTS as usize, inputs: LINEAR_WIDE_INPUTS as usize, at_once: 1 };
+
+    /// That of layers of these shapes.
+    fn of(shapes: &[LinearShape]) -> Self {
+        let fits = |shape: &LinearShape| {
+            shape.outputs.is_multiple_of(Self::WIDE.outputs) && shape.inputs.is_multiple_of(Self::WIDE.inputs)
+        };
+        if shapes.iter().all(fits) { Self::WIDE } else { Self::SMALL }
+    }
+
+    /// Blocks of a part of a layer.
+    fn blocks(self, shape: &LinearShape) -> usize {
+        shape.inputs.div_ceil(self.inputs) * shape.outputs.div_ceil(self.outputs)
+    }
+
+    /// How the rows of each layer are cut.
+    fn parts(self, shapes: &[LinearShape]) -> impl Iterator<Item = Parts> {
+        let all: usize = shapes.iter().map(|shape| self.blocks(shape)).sum();
+        shapes.iter().map(move |shape| Parts::new(shape.rows, all, self.at_once))
+    }
 }
 
 impl WeightsPlan {
     /// The plan of layers whose output's gradient stands as their layout says.
     ///
     /// Refuses what [`LinearPlan::new`] refuses, more than four layers, and more results than a grid has blocks for.
-    pub fn new(layers: &[(LinearShape, Layout)]) -> Result<Self, DeviceError> {
-        if layers.len() > LINEAR_LAYERS as usize {
+    pub fn new(layers: impl IntoIterator<Item = (LinearShape, Layout)>) -> Result<Self, DeviceError> {
+        let plans = layers.into_iter().map(|(shape, layout)| LinearPlan::new(shape, layout));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        if plans.len() > LINEAR_LAYERS as usize {
             return Err(DeviceError::Shapes(format!(
                 "gradients of linear layers on a GPU: at most {LINEAR_LAYERS} layers at once, not {}",
-                layers.len()
+                plans.len()
             )));
         }
-        let shapes: Vec<LinearShape> = layers.iter().map(|&(shape, _)| shape).collect();
-        let plans = layers.iter().map(|&(shape, layout)| LinearPlan::new(shape, layout));
-        let plan = WeightsPlan {
-            layers: plans.collect::<Result<Vec<_>, _>>()?.into_iter().zip(parts(&shapes)).collect(),
-        };
+        let shapes: Vec<LinearShape> = plans.iter().map(LinearPlan::shape).collect();
+        let tile = Tile::of(&shapes);
+        let plan = WeightsPlan { layers: plans.into_iter().zip(tile.parts(&shapes)).collect(), tile };
         if plan.blocks() > Limits::MAX_GRID_X as usize {
             return Err(DeviceError::Shapes(format!(
                 "gradients of linear layers on a GPU: at most {} blocks, not {}",
@@ -48,25 +84,29 @@ impl WeightsPlan {
     }
 
     /// Values of scratch that the parts of layers of these shapes take.
-    pub fn scratch_len(shapes: &[LinearShape]) -> usize {
-        let values = |shape: &LinearShape| shape.outputs * shape.inputs + shape.outputs;
-        shapes.iter().zip(parts(shapes)).map(|(shape, parts)| parts.count * values(shape)).sum()
+    pub fn scratch_len_of(shapes: &[LinearShape]) -> usize {
+        let parts = Tile::of(shapes).parts(shapes);
+        shapes.iter().zip(parts).map(|(shape, parts)| parts.count * parameters(shape)).sum()
+    }
+
+    /// Those of this plan's.
+    pub fn scratch_len(&self) -> usize {
+        self.layers.iter().map(|(plan, parts)| parts.count * parameters(&plan.shape())).sum()
     }
 
     fn blocks(&self) -> usize {
-        self.layers.iter().map(|(plan, parts)| parts.count * tiles(&plan.shape())).sum()
+        self.layers.iter().map(|(plan, parts)| parts.count * self.tile.blocks(&plan.shape())).sum()
     }
 
     /// The launch; `None` where there is nothing to do.
     pub fn launch(&self) -> Option<Plan> {
-        let blocks = self.blocks();
-        (blocks > 0).then_some(Plan {
-            family: "linear",
-            kernel: "linear_backward_weights",
-            grid: [blocks as u32, 1, 1],
-            block: LINEAR_THREADS,
-            shared_bytes: LINEAR_SHARED_BYTES,
-        })
+        let (blocks, grid) = (self.blocks(), [self.blocks() as u32, 1, 1]);
+        let (family, kernel, block, shared_bytes) = if self.tile == Tile::WIDE {
+            ("linear_wide", "linear_wide_weights", LINEAR_WIDE_THREADS, LINEAR_WIDE_SHARED_BYTES)
+        } else {
+            ("linear", "linear_backward_weights", LINEAR_THREADS, LINEAR_SHARED_BYTES)
+        };
+        (blocks > 0).then_some(Plan { family, kernel, grid, block, shared_bytes })
     }
 
     /// The kernel's parameter but for its pointers, which are null. A layer without rows has no blocks.
@@ -96,21 +136,15 @@ impl WeightsPlan {
                 first_block: first_block as i32,
                 ..none
             };
-            first_block += parts.count * tiles(&plan.shape());
+            first_block += parts.count * self.tile.blocks(&plan.shape());
         }
         LinearBackwardWeights { layers, count: self.layers.len() as i32, unused: 0 }
     }
 }
 
-/// Blocks of a part.
-fn tiles(shape: &LinearShape) -> usize {
-    shape.inputs.div_ceil(LINEAR_COLUMNS as usize) * shape.outputs.div_ceil(LINEAR_ROWS as usize)
-}
-
-/// How the rows of each layer are cut.
-fn parts(shapes: &[LinearShape]) -> impl Iterator<Item = Parts> {
-    let all: usize = shapes.iter().map(tiles).sum();
-    shapes.iter().map(move |shape| Parts::new(shape.rows, all))
+/// Values of a layer's weight and bias.
+fn parameters(shape: &LinearShape) -> usize {
+    shape.outputs * shape.inputs + shape.outputs
 }
 
 #[cfg(test)]
@@ -119,7 +153,7 @@ mod tests {
 
     fn plan(shapes: &[(usize, usize, usize)]) -> WeightsPlan {
         let layer = |&(rows, inputs, outputs)| (LinearShape { rows, inputs, outputs }, Layout::Rows);
-        WeightsPlan::new(&shapes.iter().map(layer).collect::<Vec<_>>()).unwrap()
+        WeightsPlan::new(shapes.iter().map(layer)).unwrap()
     }
 
     #[test]
@@ -127,12 +161,17 @@ mod tests {
         for (shapes, blocks) in [
             (&[(1, 64, 64)][..], 1),
             (&[(129, 64, 192)], 2),
-            (&[(1280, 256, 1024)], 32 * 5),
-            (&[(1 << 30, 4096, 4096)], 2048),
-            (&[(1, 1 << 20, 1 << 20)], 1 << 27),
+            (&[(1280, 320, 1024)], 40 * 5),
+            (&[(1280, 256, 1024)], 8 * 5),
+            (&[(1 << 30, 4096, 4096)], 512),
+            (&[(1, 1 << 20, 1 << 20)], 1 << 25),
             // Two have half as many parts each as one of them would have.
-            (&[(1 << 20, 256, 1024)], 32 * 16),
-            (&[(1 << 20, 256, 1024), (1 << 20, 1024, 256)], 64 * 8),
+            (&[(1 << 20, 256, 1024)], 8 * 16),
+            (&[(1 << 20, 256, 1024), (1 << 20, 1024, 256)], 16 * 8),
+            // A block's network and projections, on an H100 one block for each multiprocessor.
+            (&[(1 << 20, 1024, 256), (1 << 20, 256, 1024), (1 << 20, 256, 768)], 22 * 6),
+            // One that is not wide has all blocks small.
+            (&[(1 << 20, 256, 1024), (1 << 20, 64, 256)], 34 * 15),
         ] {
             let launch = plan(shapes).launch().unwrap();
             assert_eq!(launch.grid, [blocks, 1, 1], "{shapes:?}");
@@ -149,9 +188,9 @@ mod tests {
     fn scratch_holds_all_parts() {
         let layer = LinearShape { rows: 300, inputs: 64, outputs: 128 };
         let empty = LinearShape { rows: 0, ..layer };
-        assert_eq!(WeightsPlan::scratch_len(&[layer]), 2 * (64 * 128 + 128));
-        assert_eq!(WeightsPlan::scratch_len(&[layer, empty, layer]), 2 * 2 * (64 * 128 + 128));
-        assert_eq!(WeightsPlan::scratch_len(&[empty]), 0);
+        assert_eq!(WeightsPlan::scratch_len_of(&[layer]), 2 * (64 * 128 + 128));
+        assert_eq!(WeightsPlan::scratch_len_of(&[layer, empty, layer]), 2 * 2 * (64 * 128 + 128));
+        assert_eq!(WeightsPlan::scratch_len_of(&[empty]), 0);
     }
 
     #[test]
@@ -163,8 +202,8 @@ mod tests {
     #[test]
     fn too_much() {
         let layer = (LinearShape { rows: 1, inputs: 64, outputs: 64 }, Layout::Rows);
-        let error = WeightsPlan::new(&[layer; 5]).unwrap_err().to_string();
+        let error = WeightsPlan::new([layer; 5]).unwrap_err().to_string();
         assert!(error.contains("at most 4 layers at once, not 5"), "{error}");
-        assert!(WeightsPlan::new(&[(LinearShape { inputs: 65, ..layer.0 }, layer.1)]).is_err());
+        assert!(WeightsPlan::new([(LinearShape { inputs: 65, ..layer.0 }, layer.1)]).is_err());
     }
 }

@@ -54,12 +54,12 @@ impl RbfShape {
 
     /// How the rows are cut for the gradients of weight and bias.
     pub(super) fn weight_parts(&self) -> Parts {
-        Parts::new(self.rows, self.tiles() * self.output_blocks())
+        Parts::new(self.rows, self.tiles() * self.output_blocks(), 4)
     }
 
     /// How the rows are cut for the gradient of the centres.
     pub(super) fn center_parts(&self) -> Parts {
-        Parts::new(self.rows, self.tiles())
+        Parts::new(self.rows, self.tiles(), 4)
     }
 }
 

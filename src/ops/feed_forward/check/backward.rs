@@ -5,25 +5,28 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::super::{FeedForwardShape, feed_forward_backward};
-use super::{Answer, SHAPES};
+use super::{Answer, NamedResult, SHAPES, period};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::to_bf16;
-use crate::device::{DeviceError, Gpu};
+use crate::device::rounding::{to_bf16, to_f32};
+use crate::device::{Buffer, DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
+use crate::ops::layer_norm::check::Backward;
+use crate::ops::layer_norm::{self, NormBackward, NormShape};
 use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
+use crate::ops::partial_sums::PendingSums;
 use crate::ops::values::{narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
 
-/// Rows of bf16, the gradient behind the network, and its weights.
+/// A network between two LayerNorms, and the gradient behind them.
 #[derive(Debug)]
 pub struct Problem {
     /// Sizes.
     pub shape: FeedForwardShape,
-    /// `[rows, C]`
-    pub x: Vec<bf16>,
-    /// `[rows, C]`
-    pub dy: Vec<bf16>,
+    /// The LayerNorm before the network; its own gradient is not used.
+    pub before: layer_norm::check::Problem,
+    /// The one behind: of fc2's results, and the network's rows are added.
+    pub behind: layer_norm::check::Problem,
     /// `[G, C]` and `[C, G]`
     pub weights: [Vec<bf16>; 2],
     /// `[G]`
@@ -31,27 +34,54 @@ pub struct Problem {
     known: OnceLock<[Vec<Answer>; 2]>,
 }
 
-/// Names of the results.
-pub const RESULTS: [&str; 3] = ["inner rows", "their gradient", "dx"];
+/// The results.
+const RESULTS: [NamedResult; 8] = [
+    ("inner rows", to_bf16),
+    ("their gradient", to_bf16),
+    ("dy", to_bf16),
+    ("d", to_bf16),
+    ("gradient of the scale behind", to_f32),
+    ("gradient of the shift behind", to_f32),
+    ("gradient of the scale before", to_f32),
+    ("gradient of the shift before", to_f32),
+];
 
 impl Problem {
-    /// Normally distributed numbers, the weights so that results are of about that size too.
-    pub fn random(shape: FeedForwardShape, seed: u64) -> Self {
-        let FeedForwardShape { width, inner, .. } = shape;
+    /// Normally distributed numbers, the weights so that results are of about that size too; `period` is that of the rows
+    /// that the former LayerNorm adds.
+    pub fn random(shape: FeedForwardShape, period: usize, seed: u64) -> Self {
+        let FeedForwardShape { rows, width, inner } = shape;
         let mut rng = Rng::new(seed, Stream::Synth, 1);
         let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
             (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
         };
-        let [x, dy] = [(); 2].map(|()| normal(shape.values(), 1.0));
         let scales = [width, inner].map(|inputs| 1.0 / (inputs as f64).sqrt());
         let weights = scales.map(|scale| normal(shape.weights(), scale));
         let bias = normal(inner, 0.5).into_iter().map(bf16::to_f32).collect();
-        Problem { shape, x, dy, weights, bias, known: OnceLock::new() }
+        let norm = |period, seed| {
+            layer_norm::check::Problem::normal(NormShape { rows, width }, Some(period), 1e-5, seed)
+        };
+        let (before, behind) = (norm(period, seed), norm(rows, seed + 1));
+        Problem { shape, before, behind, weights, bias, known: OnceLock::new() }
+    }
+
+    /// The network's rows `[rows, C]`.
+    pub fn x(&self) -> &[bf16] {
+        &self.behind.added
+    }
+
+    /// An answer of a backward pass of each LayerNorm and the inner rows and their gradient.
+    fn answer([hidden, d_hidden]: [Vec<f64>; 2], before: Backward, behind: Backward) -> Answer {
+        let rows = [hidden, d_hidden, behind.dx, before.dx];
+        let gradients = [behind.d_weight, behind.d_bias, before.d_weight, before.d_bias];
+        rows.into_iter().chain(gradients).collect()
     }
 
     /// The answer in f64, by the CPU's own layers.
     fn exact(&self) -> Answer {
         let FeedForwardShape { rows, width, inner } = self.shape;
+        let behind = self.behind.exact().1;
+        let dy = &behind.dx;
         let [weight1, weight2] = self.weights.each_ref().map(|values| wide(values));
         let mut buffer = Aligned::default();
         let mut layer = |x: &[f64], weight: &[f64], bias: &[f64], activation| {
@@ -59,24 +89,25 @@ impl Problem {
             linear::forward(&mut y, x, Weights { weight, bias }, activation, &mut buffer);
             y
         };
-        let hidden = layer(&wide(&self.x), &weight1, &wide(&self.bias), Activation::Relu);
-        let (dy, [of_inner, of_width]) = (wide(&self.dy), [inner, width].map(|outputs| vec![0.0; outputs]));
-        let mut d_hidden = layer(&dy, &transposed(&weight2, inner), &of_inner, Activation::Identity);
+        let hidden = layer(&wide(self.x()), &weight1, &wide(&self.bias), Activation::Relu);
+        let [of_inner, of_width] = [inner, width].map(|outputs| vec![0.0; outputs]);
+        let mut d_hidden = layer(dy, &transposed(&weight2, inner), &of_inner, Activation::Identity);
         d_hidden.iter_mut().zip(&hidden).filter(|(_, h)| **h <= 0.0).for_each(|(d, _)| *d = 0.0);
         let mut dx = layer(&d_hidden, &transposed(&weight1, width), &of_width, Activation::Identity);
-        dx.iter_mut().zip(&dy).for_each(|(dx, dy)| *dx += dy);
-        vec![hidden, d_hidden, dx]
+        dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy);
+        Self::answer([hidden, d_hidden], self.before.exact_of(&dx).1, behind)
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
-        let [x, dy] = [&self.x, &self.dy].map(|values| narrow(values));
+        let behind = self.behind.plain_backward(draw, &narrow(&self.behind.dy));
+        let dy: Vec<f32> = behind.dx.iter().map(|&value| value as f32).collect();
         let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let product = |a: &[f32], b: &[f32], inputs| plain_product(a, b, &draw.order(inputs), draw.sums);
         let biases = self.bias.iter().cycle();
-        let hidden: Vec<f32> = product(&x, &weight1, width)
+        let hidden: Vec<f32> = product(&narrow(self.x()), &weight1, width)
             .into_iter()
             .zip(biases)
             .map(|(h, bias)| rounded((h + bias).max(0.0)))
@@ -87,8 +118,8 @@ impl Problem {
             .map(|(d, &h)| if h > 0.0 { rounded(d) } else { 0.0 })
             .collect();
         let dx = product(&d_hidden, &transposed(&weight1, width), inner);
-        let dx = dx.into_iter().zip(&dy).map(|(dx, dy)| to_bf16(f64::from(dx + dy))).collect();
-        vec![wide(&hidden), wide(&d_hidden), dx]
+        let dx: Vec<f32> = dx.into_iter().zip(&dy).map(|(dx, dy)| rounded(dx + dy)).collect();
+        Self::answer([wide(&hidden), wide(&d_hidden)], self.before.plain_backward(draw, &dx), behind)
     }
 
     /// How far a kernel's answer is off, by the result's name.
@@ -98,46 +129,90 @@ impl Problem {
         });
         let of = |at: usize| {
             let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[at][..]).collect();
-            deviation(&kernel[at], &plain, &exact[0][at], to_bf16)
+            deviation(&kernel[at], &plain, &exact[0][at], RESULTS[at].1)
         };
-        (0..kernel.len()).map(|at| (RESULTS[at], of(at))).collect()
+        (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
     }
 
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let shape = self.shape;
-        let (x, dy) = (uploaded(gpu, &self.x)?, uploaded(gpu, &self.dy)?);
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
         let (weight1, weight2, bias) = (weight1?, weight2?, uploaded(gpu, &self.bias)?);
         let [hidden, d_hidden] = [(); 2].map(|()| taken(gpu, shape.inner_values()));
-        let (mut hidden, mut d_hidden, mut dx) = (hidden?, d_hidden?, taken(gpu, shape.values())?);
+        let (mut hidden, mut d_hidden) = (hidden?, d_hidden?);
+        let (mut d, mut dy) = (uploaded(gpu, &self.behind.dy)?, taken(gpu, shape.values())?);
         let fc1 = DeviceLinear { weight: &weight1, bias: &bias };
-        feed_forward_backward(gpu, &mut dx, &mut hidden, &mut d_hidden, &dy, &x, fc1, &weight2, shape)?;
-        [hidden, d_hidden, dx].iter().map(|buffer| Ok(wide(&gpu.download(buffer)?))).collect()
+        let of_norms = [NormRows::new(gpu, &self.before)?, NormRows::new(gpu, &self.behind)?];
+        let before = of_norms[0].backward(gpu, &self.before)?;
+        let behind = of_norms[1].backward(gpu, &self.behind)?;
+        PendingSums::of(gpu, &taken(gpu, shape.backward_scratch_len())?, |sums| {
+            let of_inner = [&mut hidden, &mut d_hidden];
+            feed_forward_backward(
+                gpu, &mut d, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
+            )
+        })?;
+        let backward = |dx: &Buffer<bf16>, norm: &NormBackward<'_>| {
+            let [d_weight, d_bias] = norm.gradients.each_ref().map(|sum| gpu.download(sum));
+            let dx = wide(&gpu.download(dx)?);
+            Ok::<_, DeviceError>(Backward { dx, d_weight: wide(&d_weight?), d_bias: wide(&d_bias?) })
+        };
+        let inner = [wide(&gpu.download(&hidden)?), wide(&gpu.download(&d_hidden)?)];
+        Ok(Self::answer(inner, backward(&d, &before)?, backward(&dy, &behind)?))
     }
+}
+
+/// What a LayerNorm is of, on a GPU.
+struct NormRows {
+    x: Buffer<bf16>,
+    added: Buffer<bf16>,
+    statistics: Buffer<f32>,
+}
+
+impl NormRows {
+    fn new(gpu: &Gpu, norm: &layer_norm::check::Problem) -> Result<Self, DeviceError> {
+        let (x, added) = (uploaded(gpu, &norm.x)?, uploaded(gpu, &norm.added)?);
+        Ok(NormRows { x, added, statistics: uploaded(gpu, &norm.statistics())? })
+    }
+
+    fn backward(
+        &self,
+        gpu: &Gpu,
+        norm: &layer_norm::check::Problem,
+    ) -> Result<NormBackward<'_>, DeviceError> {
+        let NormRows { x, added, statistics } = self;
+        let gradients = [uploaded(gpu, &norm.d_weight)?, uploaded(gpu, &norm.d_bias)?];
+        let weight = uploaded(gpu, &norm.weight)?;
+        Ok(NormBackward { x, added: Some(added), statistics, weight, gradients })
+    }
+}
+
+/// Problems of all widths.
+pub fn problems(seed: u64) -> [Problem; 4] {
+    SHAPES.map(|shape| Problem::random(shape, period(shape), seed))
 }
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, SHAPES)
+    of_problems(gpu, problems(SEED))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, SHAPES.map(|shape| FeedForwardShape { rows, ..shape }))
+    let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, SEED);
+    of_problems(gpu, SHAPES.map(at))
 }
 
-fn of_shapes(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
+fn of_problems(gpu: &Gpu, problems: [Problem; 4]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for shape in shapes {
-        let launch = shape.backward_plan().map(|plan| plan.check(gpu.limits()));
+    for problem in problems {
+        let launch = problem.shape.backward_plan().map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let problem = Problem::random(shape, SEED);
         let found = problem.solve(gpu)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
-            let FeedForwardShape { rows, width, inner } = shape;
+            let FeedForwardShape { rows, width, inner } = problem.shape;
             let what = format!(
                 "network's backward in one kernel, {rows} rows of {width}, {inner} inner columns: {result}"
             );

@@ -6,42 +6,52 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{FeedForwardShape, feed_forward};
+use super::{FeedForwardShape, Kept, feed_forward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
-use crate::device::{DeviceError, Gpu};
+use crate::device::{Buffer, DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
-use crate::ops::layer_norm::{self, DeviceNorm, Norm, Saved};
+use crate::ops::layer_norm::{self, DeviceNorm, Norm, NormShape, Saved};
 use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
 use crate::ops::values::{narrow, plain_product, wide};
 use crate::rng::{Rng, Stream};
 
-/// A network of bf16 rows and weights.
+/// A network of bf16 rows and weights between two LayerNorms.
 #[derive(Debug)]
 pub struct Problem {
     /// Sizes.
     pub shape: FeedForwardShape,
-    /// `[rows, C]`
-    pub x: Vec<bf16>,
+    /// The LayerNorm before the network.
+    pub before: layer_norm::check::Problem,
     /// `[G, C]` and `[C, G]`
     pub weights: [Vec<bf16>; 2],
     /// `[G]` and `[C]`
     pub biases: [Vec<f32>; 2],
-    /// γ and β `[C]`
+    /// γ and β `[C]` of the LayerNorm behind it.
     pub norm: [Vec<f32>; 2],
-    /// Added to the variance.
-    pub eps: f64,
-    /// Whether fc2's results are kept.
+    /// Whether what backward needs is kept.
     pub keeps: bool,
     known: OnceLock<Known>,
 }
 
-/// y `[rows, C]`, mean and 1/deviation `[rows]`, and fc2's results `[rows, C]` where they are kept.
+/// y `[rows, C]`, mean and 1/deviation `[rows]` of the LayerNorm behind and of the one before, and the network's rows and fc2's
+/// results `[rows, C]` where they are kept.
 pub type Answer = Vec<Vec<f64>>;
 
-/// Names of the results.
-pub const RESULTS: [&str; 4] = ["y", "mean", "1/deviation", "fc2's results"];
+/// A result, and how it is rounded.
+type NamedResult = (&'static str, fn(f64) -> f64);
+
+/// The results.
+const RESULTS: [NamedResult; 7] = [
+    ("y", to_bf16),
+    ("mean", to_f32),
+    ("1/deviation", to_f32),
+    ("mean before", to_f32),
+    ("1/deviation before", to_f32),
+    ("the network's rows", to_bf16),
+    ("fc2's results", to_bf16),
+];
 
 #[derive(Debug)]
 struct Known {
@@ -50,15 +60,15 @@ struct Known {
 }
 
 impl Problem {
-    /// Normally distributed numbers, the weights so that results are of about that size too.
-    pub fn random(shape: FeedForwardShape, keeps: bool, seed: u64) -> Self {
+    /// Normally distributed numbers, the weights so that results are of about that size too; `period` is that of the rows that
+    /// the former LayerNorm adds.
+    pub fn random(shape: FeedForwardShape, period: usize, keeps: bool, seed: u64) -> Self {
         let FeedForwardShape { rows, width, inner } = shape;
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let mut normal = |len: usize, scale: f64| -> Vec<bf16> {
             (0..len).map(|_| bf16::from_f64(rng.normal() * scale)).collect()
         };
         let single = |values: Vec<bf16>| values.into_iter().map(bf16::to_f32).collect::<Vec<f32>>();
-        let x = normal(rows * width, 1.0);
         let weights = [
             normal(inner * width, 1.0 / (width as f64).sqrt()),
             normal(width * inner, 1.0 / (inner as f64).sqrt()),
@@ -66,19 +76,29 @@ impl Problem {
         let biases = [single(normal(inner, 1.0)), single(normal(width, 1.0))];
         let scale = single(normal(width, 0.3)).into_iter().map(|value| 1.0 + value).collect();
         let norm = [scale, single(normal(width, 1.0))];
-        Problem { shape, x, weights, biases, norm, eps: 1e-5, keeps, known: OnceLock::new() }
+        let of_norm = NormShape { rows, width };
+        let before = layer_norm::check::Problem::normal(of_norm, Some(period), 1e-5, seed);
+        Problem { shape, before, weights, biases, norm, keeps, known: OnceLock::new() }
     }
 
-    /// Parts of statistics `[rows, 2]`.
-    pub fn answer(&self, y: Vec<f64>, statistics: &[f64], output: Option<Vec<f64>>) -> Answer {
-        let part = |first: usize| statistics.iter().skip(first).step_by(2).copied().collect();
-        [y, part(0), part(1)].into_iter().chain(output).collect()
+    /// Added to the variance by both norms.
+    pub fn eps(&self) -> f64 {
+        self.before.eps
+    }
+
+    /// Parts of statistics `[rows, 2]` of the norm behind and of the one before, and what else is there.
+    pub fn answer(&self, y: Vec<f64>, statistics: [&[f64]; 2], kept: Option<[Vec<f64>; 2]>) -> Answer {
+        let parts = statistics.into_iter().flat_map(|statistics| {
+            [0, 1].map(|first| statistics.iter().skip(first).step_by(2).copied().collect())
+        });
+        std::iter::once(y).chain(parts).chain(kept.into_iter().flatten()).collect()
     }
 
     /// The answer in f64, by the CPU's own layers.
     fn exact(&self) -> Answer {
         let FeedForwardShape { rows, width, inner } = self.shape;
-        let x = wide(&self.x);
+        let before = self.before.exact().0;
+        let x = before.y;
         let mut buffer = Aligned::default();
         let mut layer = |at: usize, x: &[f64], outputs: usize, activation| {
             let (weight, bias) = (wide(&self.weights[at]), wide(&self.biases[at]));
@@ -93,15 +113,17 @@ impl Problem {
             y.chunks_exact(width).map(|row| row.iter().sum::<f64>() / width as f64).collect();
         let [weight, bias] = self.norm.each_ref().map(|values| wide(values));
         let mut saved = Saved::default();
-        layer_norm::forward(&mut y, None, &mut saved, Norm { weight: &weight, bias: &bias, eps: self.eps });
+        layer_norm::forward(&mut y, None, &mut saved, Norm { weight: &weight, bias: &bias, eps: self.eps() });
         let statistics: Vec<f64> = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
-        self.answer(y, &statistics, self.keeps.then_some(output))
+        self.answer(y, [&statistics, &before.statistics], self.keeps.then_some([x, output]))
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
-        let (x, [weight1, weight2]) = (narrow(&self.x), self.weights.each_ref().map(|values| narrow(values)));
+        let before = self.before.plain_forward(draw);
+        let x: Vec<f32> = before.y.iter().map(|&value| value as f32).collect();
+        let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let layer = |x: &[f32], weight: &[f32], bias: &[f32], inputs| {
             let mut y = plain_product(x, weight, &draw.order(inputs), draw.sums);
@@ -126,14 +148,15 @@ impl Problem {
                 row.iter_mut().for_each(|value| *value -= rest);
             }
             let squares: Vec<f32> = row.iter().map(|value| value * value).collect();
-            let inverse = 1.0 / (mean(&squares) + self.eps as f32).sqrt();
+            let inverse = 1.0 / (mean(&squares) + self.eps() as f32).sqrt();
             let values = row.iter().zip(&self.norm[0]).zip(&self.norm[1]);
             y.extend(
                 values.map(|((value, scale), shift)| to_bf16(f64::from(value * inverse * scale + shift))),
             );
             statistics.extend([middle, inverse].map(f64::from));
         }
-        self.answer(y, &statistics, self.keeps.then(|| wide(&output)))
+        let kept = self.keeps.then(|| [before.y, wide(&output)]);
+        self.answer(y, [&statistics, &before.statistics], kept)
     }
 
     /// How far a kernel's answer is off, by the result's name.
@@ -144,31 +167,36 @@ impl Problem {
         });
         let of = |at: usize| {
             let plain: Vec<&[f64]> = known.plain.iter().map(|plain| &plain[at][..]).collect();
-            let round = if matches!(at, 1 | 2) { to_f32 } else { to_bf16 };
-            deviation(&kernel[at], &plain, &known.exact[at], round)
+            deviation(&kernel[at], &plain, &known.exact[at], RESULTS[at].1)
         };
-        (0..kernel.len()).map(|at| (RESULTS[at], of(at))).collect()
+        (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
     }
 
     /// The answer of a GPU.
     pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let shape = self.shape;
-        let x = uploaded(gpu, &self.x)?;
+        let (x, added) = (uploaded(gpu, &self.before.x)?, uploaded(gpu, &self.before.added)?);
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
         let [bias1, bias2] = self.biases.each_ref().map(|values| uploaded(gpu, values));
-        let [scale, shift] = self.norm.each_ref().map(|values| uploaded(gpu, values));
         let layers = [
             DeviceLinear { weight: &weight1?, bias: &bias1? },
             DeviceLinear { weight: &weight2?, bias: &bias2? },
         ];
-        let norm = DeviceNorm { weight: &scale?, bias: &shift?, eps: self.eps };
-        let (mut y, mut output) = (taken(gpu, shape.values())?, taken(gpu, shape.values())?);
-        let mut statistics = taken(gpu, 2 * shape.rows)?;
-        let kept = self.keeps.then_some(&mut output);
-        feed_forward(gpu, &mut y, kept, &mut statistics, &x, layers, norm, shape)?;
-        let output = self.keeps.then(|| gpu.download(&output)).transpose()?;
-        let statistics = wide(&gpu.download(&statistics)?);
-        Ok(self.answer(wide(&gpu.download(&y)?), &statistics, output.map(|values| wide(&values))))
+        let [scale, shift] = self.norm.each_ref().map(|values| uploaded(gpu, values));
+        let behind = DeviceNorm { weight: &scale?, bias: &shift?, eps: self.eps() };
+        let (scale, shift) = (uploaded(gpu, &self.before.weight)?, uploaded(gpu, &self.before.bias)?);
+        let norms = [DeviceNorm { weight: &scale, bias: &shift, eps: self.eps() }, behind];
+        let [y, attended, output] = [(); 3].map(|()| taken(gpu, shape.values()));
+        let (mut y, mut attended, mut output) = (y?, attended?, output?);
+        let [before, behind] = [(); 2].map(|()| taken(gpu, 2 * shape.rows));
+        let (mut before, mut behind) = (before?, behind?);
+        let kept = self.keeps.then_some(Kept { attended: &mut attended, output: &mut output });
+        let statistics = [&mut before, &mut behind];
+        feed_forward(gpu, &mut y, kept, statistics, &x, &added, layers, norms, shape)?;
+        let rows = |rows: &Buffer<bf16>| Ok::<_, DeviceError>(wide(&gpu.download(rows)?));
+        let kept = if self.keeps { Some([rows(&attended)?, rows(&output)?]) } else { None };
+        let [behind, before] = [wide(&gpu.download(&behind)?), wide(&gpu.download(&before)?)];
+        Ok(self.answer(rows(&y)?, [&behind, &before], kept))
     }
 }
 
@@ -180,24 +208,40 @@ pub const SHAPES: [FeedForwardShape; 4] = [
     FeedForwardShape { rows: 70, width: 256, inner: 320 },
 ];
 
+/// Rows after which those come again that the LayerNorm before a network adds: of the narrowest in the middle of a block, and of
+/// the next.
+fn period(shape: FeedForwardShape) -> usize {
+    if shape.width == 64 { shape.rows / 7 } else { shape.rows }
+}
+
+/// Problems of all widths, every other one of which keeps what backward needs.
+pub fn problems(seed: u64) -> [Problem; 4] {
+    let mut keeps = false;
+    SHAPES.map(|shape| {
+        keeps = !keeps;
+        Problem::random(shape, period(shape), keeps, seed)
+    })
+}
+
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, SHAPES)
+    of_problems(gpu, problems(SEED))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, SHAPES.map(|shape| FeedForwardShape { rows, ..shape }))
+    let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, true, SEED);
+    of_problems(gpu, SHAPES.map(at))
 }
 
-fn of_shapes(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
+fn of_problems(gpu: &Gpu, problems: [Problem; 4]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for (at, shape) in shapes.into_iter().enumerate() {
+    for problem in problems {
+        let shape = problem.shape;
         let launch = shape.plan().map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let problem = Problem::random(shape, at % 2 == 0, SEED);
         let found = problem.solve(gpu)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;

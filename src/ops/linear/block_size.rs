@@ -1,0 +1,90 @@
+//! How large a part of a layer's results a block has.
+
+use super::LinearShape;
+use crate::device::Limits;
+use crate::device::abi::{LINEAR_COLUMNS, LINEAR_ROWS, LINEAR_WIDE_COLUMNS, LINEAR_WIDE_ROWS};
+
+/// Rows and columns of a block's results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockSize {
+    /// 128 × 256: operands are asked for least often.
+    Wide,
+    /// 128 × 64: of any width.
+    Many,
+    /// 32 × 64, of forward, where there would be fewer blocks than multiprocessors.
+    Few,
+    /// 16 × 64, where there still would.
+    Fewest,
+}
+
+impl BlockSize {
+    /// Rows of a block.
+    pub fn rows(self) -> u32 {
+        match self {
+            BlockSize::Wide => LINEAR_WIDE_ROWS,
+            BlockSize::Many => LINEAR_ROWS,
+            BlockSize::Few => 32,
+            BlockSize::Fewest => 16,
+        }
+    }
+
+    /// Columns of a block.
+    pub fn columns(self) -> u32 {
+        if self == BlockSize::Wide { LINEAR_WIDE_COLUMNS } else { LINEAR_COLUMNS }
+    }
+
+    /// Blocks of results `[rows, columns]`.
+    pub(super) fn count(self, rows: usize, columns: usize) -> usize {
+        rows.div_ceil(self.rows() as usize) * columns.div_ceil(self.columns() as usize)
+    }
+
+    /// Those of a layer's forward: the largest with which each multiprocessor has one, if any have.
+    pub fn of_forward(shape: LinearShape, limits: &Limits) -> Self {
+        let largest = Self::largest(
+            &[BlockSize::Wide, BlockSize::Many, BlockSize::Few],
+            shape.rows,
+            shape.outputs,
+            limits,
+        );
+        largest.unwrap_or(BlockSize::Fewest)
+    }
+
+    /// Those of the gradient of its input.
+    pub fn of_input(shape: LinearShape, limits: &Limits) -> Self {
+        Self::largest(&[BlockSize::Wide], shape.rows, shape.inputs, limits).unwrap_or(BlockSize::Many)
+    }
+
+    fn largest(of: &[BlockSize], rows: usize, columns: usize, limits: &Limits) -> Option<Self> {
+        let enough = |blocks: &&BlockSize| {
+            columns.is_multiple_of(blocks.columns() as usize)
+                && blocks.count(rows, columns) >= limits.multiprocessors as usize
+        };
+        of.iter().find(enough).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fewer_rows_the_smaller_are_blocks() {
+        let of = |rows, inputs, outputs| {
+            let shape = LinearShape { rows, inputs, outputs };
+            [BlockSize::of_forward(shape, &Limits::SM_90), BlockSize::of_input(shape, &Limits::SM_90)]
+        };
+        // A query of 500 documents: q, k and v, and both layers of its network.
+        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Many]);
+        assert_eq!(of(500, 256, 1024), [BlockSize::Few, BlockSize::Many]);
+        assert_eq!(of(500, 1024, 256), [BlockSize::Fewest, BlockSize::Many]);
+        assert_eq!(of(10, 256, 768), [BlockSize::Fewest, BlockSize::Many]);
+        assert_eq!(of(0, 64, 64), [BlockSize::Fewest, BlockSize::Many]);
+        // 32 sets of 40: the widest layer fills the card.
+        assert_eq!(of(1280, 256, 1024), [BlockSize::Many, BlockSize::Many]);
+        assert_eq!(of(1280, 1024, 256), [BlockSize::Few, BlockSize::Many]);
+        // A large batch, of widths that are multiples of 256 and of others.
+        assert_eq!(of(132 * 128, 256, 768), [BlockSize::Wide; 2]);
+        assert_eq!(of(132 * 128, 192, 320), [BlockSize::Many; 2]);
+        assert_eq!(of(131 * 128, 256, 256), [BlockSize::Many; 2]);
+    }
+}

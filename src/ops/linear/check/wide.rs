@@ -1,0 +1,53 @@
+//! Problems of layers by large blocks.
+
+use super::{Problem, Product, gradients_on};
+use crate::device::check::{Checked, SEED};
+use crate::device::{DeviceError, Gpu};
+use crate::ops::linear::{Activation, BlockSize, InputFinish, Layout, LinearShape};
+
+/// Products by each kernel, of two blocks of rows, and two and three steps.
+pub fn problems(rows: usize, seed: u64) -> [Problem; 4] {
+    let of = |product, layout, [inputs, outputs]: [usize; 2]| {
+        let shape = LinearShape { rows, inputs, outputs };
+        Problem::random(shape, layout, product, seed).by(BlockSize::Wide)
+    };
+    [
+        of(Product::Forward(Activation::Relu), Layout::Heads { width: 32 }, [128, 512]),
+        of(Product::Forward(Activation::Identity), Layout::Rows, [192, 256]),
+        of(Product::Input(InputFinish::Added), Layout::Heads { width: 64 }, [256, 128]),
+        of(Product::Input(InputFinish::Masked), Layout::Rows, [512, 192]),
+    ]
+}
+
+/// Layers whose parameters' gradients one launch computes.
+pub fn group(rows: [usize; 3], seed: u64) -> [Problem; 3] {
+    let [a, b, c] = rows;
+    [
+        (LinearShape { rows: a, inputs: 128, outputs: 256 }, Layout::Rows),
+        (LinearShape { rows: b, inputs: 256, outputs: 256 }, Layout::Heads { width: 32 }),
+        (LinearShape { rows: c, inputs: 128, outputs: 512 }, Layout::Heads { width: 64 }),
+    ]
+    .map(|(shape, layout)| Problem::random(shape, layout, Product::Weights, seed + shape.outputs as u64))
+}
+
+/// Runs layers on the device and holds them against the CPU.
+pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
+    of_rows(gpu, 150, [300, 1, 70])
+}
+
+/// The same for so many rows.
+pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
+    of_rows(gpu, rows, [rows; 3])
+}
+
+fn of_rows(gpu: &Gpu, rows: usize, of_group: [usize; 3]) -> Result<Vec<Checked>, DeviceError> {
+    let mut checked = Vec::new();
+    for problem in problems(rows, SEED) {
+        checked.extend(problem.check(&problem.solve(gpu)?, "wide linear layer"));
+    }
+    let problems = group(of_group, SEED);
+    for (problem, found) in problems.iter().zip(gradients_on(gpu, problems.each_ref())?) {
+        checked.extend(problem.check(&found, "one of several wide linear layers"));
+    }
+    Ok(checked)
+}
