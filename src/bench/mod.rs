@@ -5,6 +5,7 @@
 //! documents a second, operations a second, their share of what a large product of matrices reaches in the same
 //! process, memory, and allocations; of a GPU also the share of its [`floor`], launches, and the time of each kernel.
 
+pub mod ablation;
 pub mod allocations;
 pub mod chart;
 pub mod floor;

@@ -1,16 +1,19 @@
 //! `setrank bench`.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use serde::Serialize;
 use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, largest, machine, peak};
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::device::choice::Device;
 use setrank::files::write_atomically;
 
+use super::ablate;
 use super::compute::{self, ComputeArgs};
 
 /// Documents of each set where nothing says how many.
@@ -99,6 +102,10 @@ pub struct Args {
         help_heading = "Measuring"
     )]
     sweep: Option<Sweep>,
+    /// Compare how much kernels fuse, each rung of --fuse: measured on a GPU; counted, and predicted for an H100, of a training
+    /// step of full size on sets of 40 or 384 documents
+    #[arg(long, conflicts_with_all = ["sweep", "print_sizes", "fuse"], help_heading = "Measuring")]
+    ablate: bool,
     /// How often all of it is measured, a sweep along all places; the steps of all rounds count together [default: 3 of a
     /// sweep and on a GPU, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Measuring")]
@@ -145,19 +152,32 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
         return grow(sweep, &plan, rounds, measure_peak, folder);
     }
+    if args.ablate {
+        let found = ablate::run(&plan, rounds, measure_peak)?;
+        return write(&mut out, args.json.as_deref(), &found);
+    }
     plan.check()?;
     // Before and after: what else the machine does meanwhile would make a single figure too low.
     let before = measure_peak()?;
     let report = plan.run(rounds)?;
     let report = report.with_peak(largest([before, measure_peak()?]));
-    match args.json.as_deref() {
-        None => write!(out, "{report}")?,
+    write(&mut out, args.json.as_deref(), &report)
+}
+
+/// Writes what was found as a table, or as one JSON object to stdout (`-`) or a file.
+fn write(
+    out: &mut impl Write,
+    json: Option<&Path>,
+    found: &(impl Display + Serialize),
+) -> anyhow::Result<()> {
+    match json {
+        None => write!(out, "{found}")?,
         Some(path) if path == Path::new("-") => {
-            serde_json::to_writer(&mut out, &report)?;
+            serde_json::to_writer(&mut *out, found)?;
             writeln!(out)?;
         }
         Some(path) => {
-            let json = serde_json::to_string(&report)? + "\n";
+            let json = serde_json::to_string(found)? + "\n";
             write_atomically(path, |file| file.write_all(json.as_bytes()))?;
         }
     }

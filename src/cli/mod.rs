@@ -12,6 +12,7 @@ macro_rules! tell {
     }};
 }
 
+mod ablate;
 mod bench;
 mod compare;
 mod compute;

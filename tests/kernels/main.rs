@@ -34,3 +34,4 @@ mod row_sums;
 mod sass;
 mod score;
 mod sources;
+mod step;

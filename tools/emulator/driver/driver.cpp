@@ -88,6 +88,7 @@ static int reset(Driver &state) {
     state.configuration_error.clear();
     state.allocations_asked = state.launches_asked = 0;
     state.counters = MockCounters();
+    state.launched.clear();
     state.kernels = nullptr;
     state.report.clear();
     ++state.generation;
@@ -130,6 +131,19 @@ MOCK_EXPORT void mockCounters(MockCounters *counters) {
         for (const auto &stream : device->context->streams)
             counters->pending += stream->queue.size();
     }
+}
+
+MOCK_EXPORT size_t mockLaunched(MockLaunched *launched, size_t count) {
+    const std::lock_guard<std::mutex> guard(driver().lock);
+    size_t number = 0;
+    for (const auto &[name, of_kernel] : driver().launched) {
+        if (number < count) {
+            launched[number] = of_kernel;
+            launched[number].kernel[name.copy(launched[number].kernel, sizeof of_kernel.kernel - 1)] = 0;
+        }
+        ++number;
+    }
+    return number;
 }
 
 MOCK_EXPORT size_t mockReport(char *text, size_t bytes) {

@@ -135,6 +135,8 @@ struct Driver {
     uint64_t allocations_asked = 0;
     uint64_t launches_asked = 0;
     MockCounters counters = {};
+    // The same of each kernel, by its name.
+    std::map<std::string, MockLaunched> launched;
     const void *kernels = nullptr;
     std::mt19937_64 random{1};
     // The call that is running, for messages, and the last message.

@@ -112,6 +112,9 @@ CUresult run(const Launch &launch) {
         emu_launch(launch.function->context->device->memory, launch.function->kernel, launch.grid, launch.block,
                    launch.shared_bytes, parameters, &configuration, &counters, report.data(), report.size());
     add(state.counters.emulator, counters);
+    MockLaunched &of_kernel = state.launched[launch.function->description.name];
+    ++of_kernel.launches;
+    add(of_kernel.emulator, counters);
     if (result != 0)
         return fault(CUresult(result), "%s: %s%s", describe(launch).c_str(), report.data(),
                      describe_pointers(launch).c_str());

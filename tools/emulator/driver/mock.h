@@ -24,6 +24,15 @@ typedef struct MockCounters {
     EmuCounters emulator;
 } MockCounters;
 
+/** What one kernel's launches that have run did. */
+typedef struct MockLaunched {
+    /** Its name, ended by 0, cut to fit. */
+    char kernel[64];
+    uint64_t launches;
+    /** Added up; zero unless `count=yes`. */
+    EmuCounters emulator;
+} MockLaunched;
+
 /** Forgets everything, and then reads `words`, written as in SETRANK_MOCK_DEVICE, which is not read until mockReset.
     0; 1 if a word is wrong: mockReport says which, and cuInit fails. */
 int mockConfigure(const char *words);
@@ -32,6 +41,8 @@ int mockConfigure(const char *words);
 int mockReset(void);
 /** Reads the counters. */
 void mockCounters(MockCounters *);
+/** Reads those of each kernel, by name, as many as fit into `count`; gives how many there are. */
+size_t mockLaunched(MockLaunched *, size_t count);
 /** Copies what was last written to stderr, "" at first, ended by 0 and cut to fit; gives its full length. */
 size_t mockReport(char *text, size_t bytes);
 /** Looks kernels up in another table, the symbol `emu_kernels` of a library for the same emulator; NULL: its own. */

@@ -190,6 +190,25 @@ pub struct Counters {
     pub emulator: EmulatorCounters,
 }
 
+/// What one kernel's launches that have run did; `MockLaunched` in `driver/mock.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Launched {
+    kernel: [c_char; 64],
+    /// Launches.
+    pub launches: u64,
+    /// The emulator's counters, added up; zero unless [`Configuration::count`].
+    pub emulator: EmulatorCounters,
+}
+
+impl Launched {
+    /// The kernel's name.
+    pub fn kernel(&self) -> String {
+        let name = self.kernel.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+        String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned()
+    }
+}
+
 /// Why the mock driver cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -224,6 +243,7 @@ pub struct Driver {
     configure: unsafe extern "C" fn(*const c_char) -> c_int,
     reset: unsafe extern "C" fn() -> c_int,
     counters: unsafe extern "C" fn(*mut Counters),
+    launched: unsafe extern "C" fn(*mut Launched, usize) -> usize,
     report: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     kernels: unsafe extern "C" fn(*const c_void),
 }
@@ -239,6 +259,7 @@ impl Driver {
                 configure: *library.get(b"mockConfigure\0")?,
                 reset: *library.get(b"mockReset\0")?,
                 counters: *library.get(b"mockCounters\0")?,
+                launched: *library.get(b"mockLaunched\0")?,
                 report: *library.get(b"mockReport\0")?,
                 kernels: *library.get(b"mockKernels\0")?,
                 library,
@@ -263,6 +284,18 @@ impl Driver {
         // SAFETY: the pointer is valid.
         unsafe { (self.counters)(&mut counters) };
         counters
+    }
+
+    /// What each kernel's launches did so far, by its name.
+    pub fn launched(&self) -> Vec<Launched> {
+        let none = Launched { kernel: [0; 64], launches: 0, emulator: EmulatorCounters::default() };
+        // SAFETY: no more is written than there is room for.
+        let count = unsafe { (self.launched)(std::ptr::null_mut(), 0) };
+        let mut launched = vec![none; count];
+        // SAFETY: as above.
+        let now = unsafe { (self.launched)(launched.as_mut_ptr(), count) };
+        launched.truncate(now);
+        launched
     }
 
     /// What the driver last wrote to stderr, such as the emulator's report of a fault; empty at first.

@@ -1,0 +1,279 @@
+//! What a whole step costs, kernel by kernel: the table that `setrank bench --ablate` and `docs/fusion.md` have, and its budget.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+use setrank::bench::ablation::{
+    Ablation, Counts, ENCODERS, Kernels, REFERENCE_SIZES, RUNGS, Rung, Table, reference,
+};
+use setrank::config::{Encoder, ModelConfig};
+use setrank::data::batch::Batch;
+use setrank::device::Gpu;
+use setrank::device::choice::Fusion;
+use setrank::model::setrank::{SetRank, TrainingStep};
+use setrank::ops::loss::Loss;
+use setrank::rng::{Rng, Stream};
+use setrank::train::Learner;
+use setrank::train::learner::{GpuLearner, Objective};
+use setrank::train::optimizer::AdamConfig;
+use setrank::train::state::Weights;
+use setrank_emulator::driver::{self, Configuration, Driver};
+
+use crate::family::ACCEPT_COUNTERS as ACCEPT;
+
+/// Multiprocessors of a card on which one set and more of this size are a large batch, and the inducing points of one of 384
+/// documents are not, as on a large card; of 40 documents a set, points are half as many rows as documents.
+fn multiprocessors(size: usize) -> u32 {
+    if size < 100 { 1 } else { 3 }
+}
+
+/// Takes one training step of the model on `sets` sets of `size` documents, and gives what `found` finds.
+fn step<R>(
+    config: &ModelConfig,
+    fuse: Fusion,
+    [sets, size]: [usize; 2],
+    count: bool,
+    found: impl Fn(&Driver) -> R,
+) -> [R; 2] {
+    let model = SetRank::new(config.clone()).unwrap();
+    let mut rng = Rng::new(1, Stream::Synth, 0);
+    let documents = sets * size;
+    let batch = Batch {
+        queries: (0..sets).collect(),
+        offsets: (0..=sets).map(|set| set * size).collect(),
+        rows: (0..documents).collect(),
+        features: (0..documents * config.input_size()).map(|_| rng.normal() as f32).collect(),
+        feature_dropout: None,
+        labels: (0..documents).map(|_| rng.below(5) as f32).collect(),
+        ordinals: Vec::new(),
+    };
+    let weights = Weights::new(model.layout().init(1));
+    let adam = AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+    let objective = Objective { loss: Loss::AttentionRank, clip: 1.0, adam, ema: 0.0 };
+    let multiprocessors = Some(multiprocessors(size));
+    let card = Configuration { multiprocessors, workers: 2, count, ..Configuration::default() };
+    driver::with(&card, |driver| {
+        let gpu = Gpu::new(0).unwrap().with_fusion(fuse);
+        let mut learner = GpuLearner::new(gpu, model, weights, objective).unwrap();
+        let before = found(driver);
+        learner.begin().unwrap();
+        learner.accumulate(&batch, sets, TrainingStep { seed: 1, step: 0 }).unwrap();
+        learner.finish(1e-3).unwrap();
+        learner.outcome(true).unwrap();
+        [before, found(driver)]
+    })
+    .unwrap()
+}
+
+/// What each kernel has done.
+fn kernels(driver: &Driver) -> Kernels {
+    let of_each = driver.launched().into_iter().map(|launched| {
+        let (kernel, of) = (launched.kernel(), &launched.emulator);
+        // Parts of weights' gradients are as many however many documents there are.
+        let written = |bytes: u64| if kernel == "linear_wide_weights" { 0 } else { bytes };
+        let counts = Counts {
+            requested: (of.requested_read + written(of.requested_written)) as f64,
+            unique: (of.unique_read + written(of.unique_written)) as f64,
+            products: of.mma as f64,
+            exponentials: of.exponentials as f64,
+            wavefronts: of.wavefronts as f64,
+        };
+        (kernel, counts)
+    });
+    of_each.collect()
+}
+
+/// What is more in one than in the other. Left out are kernels that touch no more bytes, and sums of parts, of which there are as
+/// many however many documents there are.
+fn less(mut more: Kernels, than: &Kernels) -> Kernels {
+    for (kernel, counts) in &mut more {
+        if let Some(than) = than.get(kernel) {
+            *counts = counts.zip(than, |more, than| more - than);
+        }
+    }
+    more.retain(|kernel, counts| kernel != "partial_sums" && counts.unique > 0.0);
+    more
+}
+
+/// What each document costs: what more sets cost besides, so that what a step does once is left out.
+fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
+    // So many more that tiles of 128 rows fit them exactly.
+    let more = 1 + if size.is_multiple_of(128) { 1 } else { 640 / size };
+    let of_sets = |sets| {
+        let [before, after] = step(config, fuse, [sets, size], true, kernels);
+        less(after, &before)
+    };
+    let mut kernels = less(of_sets(more), &of_sets(1));
+    let documents = ((more - 1) * size) as f64;
+    kernels.values_mut().for_each(|counts| *counts = counts.zip(counts, |count, _| count / documents));
+    kernels
+}
+
+/// Launches of a step of six blocks, and the zeroing of gradients. The model is narrow, which changes none.
+fn launches(encoder: Encoder, fuse: Fusion, size: usize) -> f64 {
+    let reference = reference(encoder);
+    let config = ModelConfig { num_features: 9, hidden_size: 64, num_heads: 2, ffn_size: 64, ..reference };
+    let sets = if size < 100 { 4 } else { 1 };
+    let [before, after] = step(&config, fuse, [sets, size], false, |driver| driver.counters().launches);
+    (after - before + 1) as f64
+}
+
+/// The batches that are counted.
+fn batches() -> impl Iterator<Item = (Encoder, usize)> {
+    ENCODERS.into_iter().flat_map(|encoder| REFERENCE_SIZES.map(|size| (encoder, size)))
+}
+
+fn table() -> Table {
+    let mut table = Table::default();
+    for (encoder, size) in batches() {
+        let of_model = |fuse, num_blocks, ffn_size| {
+            of_document(&ModelConfig { num_blocks, ffn_size, ..reference(encoder) }, fuse, size)
+        };
+        let full = reference(encoder).ffn_size;
+        let rest = of_model(Fusion::All, 0, full);
+        let of_block = |fuse| less(of_model(fuse, 1, full), &rest);
+        let apart = of_block(Fusion::Attention);
+        for fuse in RUNGS {
+            let block = match fuse {
+                Fusion::All => of_block(fuse),
+                Fusion::Attention => apart.clone(),
+                // All but attention is as on the rung above, and of a narrow network quicker to count.
+                Fusion::None | Fusion::Flash => {
+                    let of_attention = |kernel: &String| kernel.starts_with("attention");
+                    let mut block = of_model(fuse, 1, 64);
+                    block.retain(|kernel, _| of_attention(kernel));
+                    block.extend(apart.clone().into_iter().filter(|(kernel, _)| !of_attention(kernel)));
+                    block
+                }
+            };
+            let launches = launches(encoder, fuse, size);
+            table.add(Rung { encoder, size, fuse, launches, block, rest: rest.clone() });
+        }
+    }
+    table
+}
+
+#[test]
+fn a_step_costs_what_the_table_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/ablation/counts.tsv");
+    let found = table().to_string();
+    if env::var_os(ACCEPT).is_some() {
+        fs::write(&path, found).unwrap();
+        return;
+    }
+    let budget = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == budget, "the counts changed; if that is meant, set {ACCEPT}=1. Now:\n{found}");
+}
+
+/// A part of docs/fusion.md between two empty lines, behind a mark.
+fn between<'a>(page: &'a str, mark: &str) -> &'a str {
+    let begin = page.find(mark).unwrap_or_else(|| panic!("docs/fusion.md has no {mark}")) + mark.len() + 1;
+    &page[begin..begin + page[begin..].find("\n\n").expect("a line behind it") + 1]
+}
+
+/// The rungs of every batch that is counted.
+fn rungs() -> String {
+    let head = [
+        "batch",
+        "`--fuse`",
+        "launches",
+        "requested",
+        "unique",
+        "MFLOP",
+        "M docs/s predicted",
+        "of the floor",
+    ];
+    let mut text = format!("\n| {} |\n|---|---|---|---|---|---|---|---|\n", head.join(" | "));
+    for (encoder, size) in batches() {
+        let name = if encoder == Encoder::Msab { "MSAB" } else { "IMSAB" };
+        for rung in Ablation::new(&reference(encoder), &[size]).rungs {
+            let cost = rung.counted.unwrap();
+            writeln!(
+                text,
+                "| {name}, sets of {size} | {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.0} % |",
+                rung.fuse.name(),
+                cost.launches,
+                cost.counts.requested / 1e3,
+                cost.counts.unique / 1e3,
+                cost.counts.operations() / 1e6,
+                cost.predicted_docs_per_s / 1e6,
+                100.0 * cost.share_of_floor,
+            )
+            .unwrap();
+        }
+    }
+    text
+}
+
+/// What takes the time of the last rung.
+fn longest() -> String {
+    let found = Ablation::new(&reference(Encoder::Msab), &[384]);
+    let cost = found.rungs.last().and_then(|rung| rung.counted.as_ref()).unwrap();
+    let mut text =
+        "\n| kernel | ns | limit | requested KB | unique KB | MFLOP |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    for kernel in &cost.kernels {
+        let counts = &kernel.counts;
+        writeln!(
+            text,
+            "| `{}` | {:.2} | {} | {:.1} | {:.1} | {:.2} |",
+            kernel.kernel,
+            kernel.least_ns,
+            kernel.limit,
+            counts.requested / 1e3,
+            counts.unique / 1e3,
+            counts.operations() / 1e6
+        )
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_documented_rungs_are_what_was_counted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fusion.md");
+    let mut page = fs::read_to_string(&path).unwrap();
+    for (mark, text) in [("<!-- rungs -->", rungs()), ("<!-- kernels -->", longest())] {
+        let found = between(&page, mark).to_owned();
+        if env::var_os(ACCEPT).is_some() {
+            page = page.replacen(&format!("{mark}\n{found}"), &format!("{mark}\n{text}"), 1);
+        } else {
+            assert!(found == text, "set {ACCEPT}=1 if that is meant. Now:\n{text}");
+        }
+    }
+    if env::var_os(ACCEPT).is_some() {
+        fs::write(&path, page).unwrap();
+    }
+}
+
+/// Of a document and layer of the last rung: bytes of the design that `src/bench/floor.rs` has, and its products, may be exceeded
+/// by so much.
+const MOST_BYTES: f64 = 1.15;
+const MOST_OPERATIONS: f64 = 1.05;
+
+#[test]
+fn the_last_rung_costs_little_more_than_the_design() {
+    let (d, f, points) = (256.0, 1024.0, 20.0);
+    let u = 2.0 * d;
+    let table = Table::counted();
+    for (encoder, size) in batches() {
+        let is_it = |rung: &&Rung| (rung.encoder, rung.size, rung.fuse) == (encoder, size, Fusion::All);
+        let rung = table.rungs().iter().find(is_it).unwrap();
+        let sum = |sum: Counts, more: &Counts| sum.zip(more, |sum, more| sum + more);
+        let found = rung.block.values().fold(Counts::default(), sum);
+        let n = size as f64;
+        // With points, q and k and v are projected apart, which reads and adds up rows once more each way; and points are rows.
+        let (share, apart, attention) = match encoder {
+            Encoder::Msab => (0.0, 0.0, 4.0 * n * d),
+            Encoder::Imsab => (points / n, 4.0, 8.0 * points * d),
+        };
+        let bytes = ((35.0 + apart + 4.0 * f / d) * u + 64.0) * (1.0 + share);
+        assert!(found.unique <= MOST_BYTES * bytes, "{encoder:?} {size}: {} bytes of {bytes}", found.unique);
+        let operations = (18.0 * d * d + 14.0 * d * f) * (1.0 + share) + 3.5 * attention;
+        // Sets of 40 fill three quarters of attention's tiles, 20 points of 32 two thirds.
+        let tiles = if size == 40 || encoder == Encoder::Imsab { 3.5 * attention / 2.0 } else { 0.0 };
+        let most = MOST_OPERATIONS * (operations + tiles);
+        assert!(found.operations() <= most, "{encoder:?} {size}: {} of {operations}", found.operations());
+    }
+}
