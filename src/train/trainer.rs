@@ -352,13 +352,29 @@ impl<'a> Trainer<'a> {
     fn settle(&mut self, most: usize, observer: &mut dyn Observer) -> Result<()> {
         while let Some(step) = self.pending.front() {
             let Some(outcome) = self.learner.outcome(self.pending.len() > most)? else { break };
-            let report = self.report(step, &outcome)?;
+            let report = match self.report(step, &outcome) {
+                Err(Error::NonFinite(what)) => {
+                    return Err(Error::NonFinite(what + &self.weights_that_are_not_finite()?));
+                }
+                report => report?,
+            };
             self.progress.loss_sum += outcome.losses.iter().sum::<f64>();
             self.progress.loss_sets += step.queries.len() as u64;
             self.pending.pop_front();
             observer.step(&report)?;
         }
         Ok(())
+    }
+
+    /// The first parameter that holds an infinity or a NaN, where one does, as the rest of a message.
+    fn weights_that_are_not_finite(&mut self) -> Result<String> {
+        let parameters = self.learner.snapshot()?.parameters.clone();
+        let found = self.learner.model().layout().parameters().iter().find_map(|parameter| {
+            let values = &parameters[parameter.range()];
+            let at = values.iter().position(|value| !value.is_finite())?;
+            Some(format!("; the weights have overflown: `{}` holds {} at {at}", parameter.name, values[at]))
+        });
+        Ok(found.unwrap_or_default())
     }
 
     /// What came of a step, or why the run cannot go on from it.

@@ -235,6 +235,27 @@ fn batches_are_bounded_by_documents() {
     );
 }
 
+/// A run that cannot go on for its weights names the tensor.
+#[test]
+fn weights_that_are_not_finite_are_named() {
+    let (data, folder) = (data(8, 3), tempfile::tempdir().unwrap());
+    let model = model(&data, None);
+    for value in [f32::NAN, f32::INFINITY] {
+        let set_rank = SetRank::new(model.clone()).unwrap();
+        let layout = set_rank.layout();
+        let mut parameters = layout.init(0);
+        let last = layout.parameters().last().unwrap();
+        parameters[last.offset] = value;
+        let says = format!("`{}` holds {value} at 0", last.name);
+        let state = State::new(parameters, 0, 0);
+        let batcher = Batcher::new(&data, &model).unwrap();
+        let mut trainer = Trainer::new(&config(), set_rank, batcher, None, state).unwrap();
+        let stop = trainer.run(folder.path(), &mut Memory::default(), &AtomicBool::new(false));
+        let message = stop.err().unwrap().to_string();
+        assert!(message.contains("step 1: the loss of query") && message.contains(&says), "{message}");
+    }
+}
+
 #[test]
 fn clipping_bounds_the_first_update_and_decay_shrinks_weights() {
     let (data, valid, folder) = (data(8, 3), data(6, 4), tempfile::tempdir().unwrap());
