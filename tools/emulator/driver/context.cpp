@@ -1,5 +1,6 @@
 // Primary contexts, and what is set for a context.
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "host_memory.hpp"
 #include "memory.hpp"
@@ -123,6 +124,8 @@ MOCK_EXPORT CUresult cuCtxGetFlags(unsigned *flags) {
 
 MOCK_EXPORT CUresult cuCtxSynchronize(void) {
     return call_in_context(__func__, [&](Context &context) {
+        refuse_capturing(context, "a wait for everything");
+        refuse_unsafe();
         ++driver().counters.synchronizations;
         finish(context);
         return CUDA_SUCCESS;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string.h>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "host_memory.hpp"
 #include "memory.hpp"
@@ -22,17 +23,34 @@ void check_host(const void *pointer) {
                describe(address).c_str());
 }
 
+// Queues a copy or memset; null where it is captured instead.
+std::shared_ptr<Operation> submit(Stream &stream, GraphNode::Kind kind, uint64_t bytes, std::function<CUresult()> run) {
+    const GraphNode node{kind, nullptr, bytes, std::move(run), {}};
+    if (is_capturing(stream)) {
+        note(stream, node);
+        return nullptr;
+    }
+    count(node);
+    return enqueue(stream, node.run);
+}
+
+// Ends the call if a copy between the device and pageable memory would be captured: the host may have to wait for it.
+void check_captured(const Stream &stream, const void *host, size_t bytes) {
+    if (!is_pinned(host, bytes))
+        refuse_capturing(stream, "a copy from or to pageable memory");
+}
+
 // Queues a copy from the host. From pageable memory it takes the bytes at once.
 std::shared_ptr<Operation> copy_to_device(Stream &stream, CUdeviceptr to, const void *from, size_t bytes) {
     check_host(from);
     const std::shared_ptr<Allocation> allocation = allocation_at("destination", to, bytes);
-    driver().counters.bytes_to_device += bytes;
+    check_captured(stream, from, bytes);
     std::shared_ptr<std::vector<char>> staged;
     if (!is_pinned(from, bytes)) {
         const char *const begin = static_cast<const char *>(from);
         staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
     }
-    return enqueue(stream, [=] {
+    return submit(stream, GraphNode::COPY_TO_DEVICE, bytes, [=] {
         void *const target = touch("a copy to the device", *allocation, to, bytes);
         if (!target)
             return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -45,8 +63,8 @@ std::shared_ptr<Operation> copy_to_device(Stream &stream, CUdeviceptr to, const 
 std::shared_ptr<Operation> copy_to_host(Stream &stream, void *to, CUdeviceptr from, size_t bytes) {
     check_host(to);
     const std::shared_ptr<Allocation> allocation = allocation_at("source", from, bytes);
-    driver().counters.bytes_to_host += bytes;
-    return enqueue(stream, [=] {
+    check_captured(stream, to, bytes);
+    return submit(stream, GraphNode::COPY_TO_HOST, bytes, [=] {
         const void *const source = touch("a copy to the host", *allocation, from, bytes);
         if (!source)
             return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -61,8 +79,7 @@ CUresult copy_on_device(Context &context, CUdeviceptr to, CUdeviceptr from, size
         return CUDA_SUCCESS;
     const std::shared_ptr<Allocation> target = allocation_at("destination", to, bytes);
     const std::shared_ptr<Allocation> source = allocation_at("source", from, bytes);
-    driver().counters.bytes_on_device += bytes;
-    enqueue(stream, [=] {
+    submit(stream, GraphNode::COPY_ON_DEVICE, bytes, [=] {
         void *const to_host = touch("a copy on the device", *target, to, bytes);
         const void *const from_host = to_host ? touch("a copy on the device", *source, from, bytes) : nullptr;
         if (!from_host)
@@ -83,8 +100,7 @@ template <class T> CUresult set(Context &context, CUdeviceptr to, T value, size_
                static_cast<unsigned long long>(to), sizeof(T), count);
     const size_t bytes = count * sizeof(T);
     const std::shared_ptr<Allocation> allocation = allocation_at("destination", to, bytes);
-    driver().counters.bytes_set += bytes;
-    enqueue(stream, [=] {
+    submit(stream, GraphNode::MEMSET, bytes, [=] {
         T *const target = static_cast<T *>(touch("a memset", *allocation, to, bytes));
         if (!target)
             return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -132,6 +148,7 @@ MOCK_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t by
     return call_in_context(__func__, [&](Context &context) {
         if (bytes == 0)
             return CUDA_SUCCESS;
+        refuse_unsafe();
         // From pageable memory the copy is staged behind what came before, and may itself come later.
         finish(*context.legacy);
         const std::shared_ptr<Operation> copy = copy_to_device(*context.legacy, to, from, bytes);
@@ -143,8 +160,10 @@ MOCK_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t by
 
 MOCK_EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     return call_in_context(__func__, [&](Context &context) {
-        if (bytes > 0)
-            finish(copy_to_host(*context.legacy, to, from, bytes));
+        if (bytes == 0)
+            return CUDA_SUCCESS;
+        refuse_unsafe();
+        finish(copy_to_host(*context.legacy, to, from, bytes));
         return CUDA_SUCCESS;
     });
 }

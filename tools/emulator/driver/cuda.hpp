@@ -13,6 +13,8 @@ struct Event;
 struct Module;
 struct Function;
 struct Device;
+struct Graph;
+struct GraphExec;
 } // namespace mock
 
 using CUdevice = int;
@@ -23,6 +25,8 @@ using CUevent = mock::Event *;
 using CUmodule = mock::Module *;
 using CUfunction = mock::Function *;
 using CUmemoryPool = mock::Device *;
+using CUgraph = mock::Graph *;
+using CUgraphExec = mock::GraphExec *;
 
 enum CUresult : int {
     CUDA_SUCCESS = 0,
@@ -41,6 +45,7 @@ enum CUresult : int {
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
     CUDA_ERROR_FILE_NOT_FOUND = 301,
     CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_ILLEGAL_STATE = 401,
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
@@ -52,6 +57,16 @@ enum CUresult : int {
     CUDA_ERROR_MISALIGNED_ADDRESS = 716,
     CUDA_ERROR_LAUNCH_FAILED = 719,
     CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+    CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+    CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+    CUDA_ERROR_CAPTURED_EVENT = 907,
+    CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
+    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910,
 };
 
 enum CUdevice_attribute : int {

@@ -127,6 +127,7 @@ MOCK_EXPORT void mockCounters(MockCounters *counters) {
     for (const auto &device : state.devices) {
         if (!device->context)
             continue;
+        counters->live_graph_instances += device->context->graph_execs.size();
         counters->pending += device->context->legacy->queue.size();
         for (const auto &stream : device->context->streams)
             counters->pending += stream->queue.size();

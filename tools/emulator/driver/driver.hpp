@@ -28,6 +28,8 @@ struct Failure {
     CUresult code;
 };
 
+struct Capture;
+
 // A piece of work that a stream was given.
 struct Operation {
     Stream *stream;
@@ -48,13 +50,18 @@ struct Stream {
     std::deque<std::shared_ptr<Operation>> queue;
     // What it was given last, while that has not run.
     std::shared_ptr<Operation> last;
+    // The capture that it is part of, if any, and the nodes there that its next work comes after.
+    std::shared_ptr<Capture> capture = nullptr;
+    std::vector<size_t> captured = {};
 };
 
 struct Event {
     Context *context;
     unsigned flags;
-    // Its latest record, if any.
+    // Its latest record, if any; or, where that was captured, the capture and the nodes that come before it.
     std::shared_ptr<Operation> record;
+    std::shared_ptr<Capture> capture = nullptr;
+    std::vector<size_t> captured = {};
 };
 
 struct Allocation {
@@ -99,6 +106,8 @@ struct Context {
     std::map<Module *, std::unique_ptr<Module>> modules;
     // Functions live as long as work needs them, also when their module is unloaded.
     std::map<Function *, std::shared_ptr<Function>> functions;
+    std::map<Graph *, std::shared_ptr<Graph>> graphs;
+    std::map<GraphExec *, std::shared_ptr<GraphExec>> graph_execs;
     size_t limits[3] = {1024, 1 << 20, 8 << 20};
 };
 

@@ -1,5 +1,8 @@
 // Events: marks in a stream that streams and the host can wait for.
 
+#include <algorithm>
+
+#include "capture.hpp"
 #include "driver.hpp"
 #include "work.hpp"
 
@@ -16,6 +19,37 @@ Event &event_of(CUevent handle) {
 }
 
 bool pending(const Event &event) { return event.record && !event.record->done; }
+
+// Ends the call if the event is a mark in a capture, which never comes for the host.
+void refuse_captured(const Event &event) {
+    if (!event.capture)
+        return;
+    if (event.capture->state == Capture::ACTIVE)
+        invalidate(*event.capture, CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
+    refuse(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture, which has ended or is invalid");
+}
+
+// Has a stream that is captured, or from now on is, wait for an event.
+void wait_in_capture(Stream &stream, const Event &event) {
+    if (!event.capture) {
+        if (event.record)
+            invalidate(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                       "the event was recorded outside of the stream's capture");
+        return;
+    }
+    if (event.capture->state != Capture::ACTIVE)
+        refuse_captured(event);
+    if (stream.capture && stream.capture != event.capture) {
+        event.capture->state = Capture::INVALIDATED;
+        invalidate(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE, "the event and the stream are of two captures");
+    }
+    if (&stream == stream.context->legacy.get())
+        invalidate(*event.capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot be captured");
+    stream.capture = event.capture;
+    for (const size_t node : event.captured)
+        if (std::find(stream.captured.begin(), stream.captured.end(), node) == stream.captured.end())
+            stream.captured.push_back(node);
+}
 
 } // namespace
 
@@ -45,7 +79,10 @@ MOCK_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream) {
         Stream &recorded = stream_of(context, stream);
         if (event.context != recorded.context)
             refuse(CUDA_ERROR_INVALID_HANDLE, "the event and the stream are of different contexts");
-        event.record = enqueue(recorded, [] { return CUDA_SUCCESS; });
+        const bool captured = is_capturing(recorded);
+        event.record = captured ? nullptr : enqueue(recorded, [] { return CUDA_SUCCESS; });
+        event.capture = recorded.capture;
+        event.captured = recorded.captured;
         return CUDA_SUCCESS;
     });
 }
@@ -56,6 +93,10 @@ MOCK_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned
         if (flags != 0)
             refuse(CUDA_ERROR_INVALID_VALUE, "flags %u are not supported", flags);
         Stream &waiting = stream_of(context, stream);
+        if (is_capturing(waiting) || event.capture) {
+            wait_in_capture(waiting, event);
+            return CUDA_SUCCESS;
+        }
         // An event that was not recorded, or has come already, keeps nothing waiting.
         if (pending(event))
             enqueue(waiting, [] { return CUDA_SUCCESS; }, event.record);
@@ -65,8 +106,10 @@ MOCK_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned
 
 MOCK_EXPORT CUresult cuEventSynchronize(CUevent handle) {
     return call_in_context(__func__, [&](Context &) {
-        ++driver().counters.synchronizations;
         const Event &event = event_of(handle);
+        refuse_captured(event);
+        refuse_unsafe();
+        ++driver().counters.synchronizations;
         finish(event.record);
         return event.context->device->fault;
     });
@@ -75,6 +118,8 @@ MOCK_EXPORT CUresult cuEventSynchronize(CUevent handle) {
 MOCK_EXPORT CUresult cuEventQuery(CUevent handle) {
     return call_in_context(__func__, [&](Context &) {
         const Event &event = event_of(handle);
+        refuse_captured(event);
+        refuse_unsafe();
         if (!pending(event))
             return CUDA_SUCCESS;
         advance(event.record);
@@ -90,6 +135,7 @@ MOCK_EXPORT CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, C
         if (from.context != to.context)
             refuse(CUDA_ERROR_INVALID_HANDLE, "the events are of different contexts");
         for (const Event *event : {&from, &to}) {
+            refuse_captured(*event);
             if (event->flags & CU_EVENT_DISABLE_TIMING)
                 refuse(CUDA_ERROR_INVALID_HANDLE, "an event was made without timing (CU_EVENT_DISABLE_TIMING)");
             if (!event->record)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.hpp"
 #include "memory.hpp"
 #include "work.hpp"
 
@@ -44,6 +45,7 @@ MOCK_EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags
             refuse(CUDA_ERROR_INVALID_VALUE, "0 bytes cannot be allocated");
         if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
             refuse(CUDA_ERROR_INVALID_VALUE, "flags %u are unknown", flags);
+        refuse_unsafe();
         *pointer = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
         if (!*pointer)
             refuse(CUDA_ERROR_OUT_OF_MEMORY, "the host has no %zu bytes", bytes);
@@ -61,6 +63,7 @@ MOCK_EXPORT CUresult cuMemFreeHost(void *pointer) {
         const auto found = driver().pinned.find(reinterpret_cast<uintptr_t>(pointer));
         if (found == driver().pinned.end() || !found->second.allocated)
             refuse(CUDA_ERROR_INVALID_VALUE, "%p was not allocated by cuMemHostAlloc, or is freed", pointer);
+        refuse_unsafe();
         finish_everything();
         driver().pinned.erase(found);
         free(pointer);
@@ -72,6 +75,7 @@ MOCK_EXPORT CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned)
     return call_in_context(__func__, [&](Context &context) {
         if (!pointer || bytes == 0)
             refuse(CUDA_ERROR_INVALID_VALUE, "there is no memory to register");
+        refuse_unsafe();
         const uintptr_t begin = reinterpret_cast<uintptr_t>(pointer);
         for (const auto &[address, memory] : driver().pinned)
             if (begin < address + memory.bytes && address < begin + bytes)
@@ -86,6 +90,7 @@ MOCK_EXPORT CUresult cuMemHostUnregister(void *pointer) {
         const auto found = driver().pinned.find(reinterpret_cast<uintptr_t>(pointer));
         if (found == driver().pinned.end() || found->second.allocated)
             refuse(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "%p is not registered", pointer);
+        refuse_unsafe();
         finish_everything();
         driver().pinned.erase(found);
         return CUDA_SUCCESS;

@@ -1,35 +1,27 @@
-// Launches.
+#include "launch.hpp"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "function.hpp"
 #include "memory.hpp"
 #include "work.hpp"
 
-using namespace mock;
-
-namespace {
-
-struct Launch {
-    std::shared_ptr<Function> function;
-    uint32_t grid[3], block[3], shared_bytes;
-    // The value of its one parameter.
-    std::vector<char> parameter;
-    // Which launch it is, counted from 1, and the fault that it is told to have, or 0.
-    uint64_t number;
-    CUresult told_fault;
-};
+namespace mock {
 
 std::string describe(const Launch &launch) {
     const auto three = [](const uint32_t (&of)[3]) {
         return "(" + std::to_string(of[0]) + ", " + std::to_string(of[1]) + ", " + std::to_string(of[2]) + ")";
     };
-    return "kernel " + launch.function->description.name + ", launch " + std::to_string(launch.number) + ", grid " +
+    const std::string which = launch.number ? ", launch " + std::to_string(launch.number) : "";
+    return "kernel " + launch.function->description.name + which + (launch.in_graph ? " (of a graph)" : "") + ", grid " +
            three(launch.grid) + ", block " + three(launch.block) + ", " + std::to_string(launch.shared_bytes) +
            " bytes of shared memory";
 }
+
+namespace {
 
 // Refuses what the card or the kernel cannot do.
 void check(const Launch &launch) {
@@ -93,6 +85,25 @@ void add(EmuCounters &sum, const EmuCounters &of) {
     memcpy(&sum, into, sizeof into);
 }
 
+// Whether the driver tells of an error only when the work runs, and for good.
+bool is_fault(CUresult code) {
+    return code == CUDA_ERROR_ECC_UNCORRECTABLE || code == CUDA_ERROR_ILLEGAL_ADDRESS ||
+           code == CUDA_ERROR_LAUNCH_TIMEOUT || (code >= CUDA_ERROR_ASSERT && code <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
+} // namespace
+
+void number(Launch &launch) {
+    Driver &state = driver();
+    launch.number = ++state.launches_asked;
+    if (launch.number != state.configuration.launch_fails_at)
+        return;
+    const CUresult told = state.configuration.launch_error;
+    if (!is_fault(told))
+        refuse(told, "%s: fails as configured", describe(launch).c_str());
+    launch.told_fault = told;
+}
+
 CUresult run(const Launch &launch) {
     Driver &state = driver();
     if (launch.told_fault != CUDA_SUCCESS)
@@ -121,33 +132,28 @@ CUresult run(const Launch &launch) {
     return CUDA_SUCCESS;
 }
 
-// Whether the driver tells of an error only when the work runs, and for good.
-bool is_fault(CUresult code) {
-    return code == CUDA_ERROR_ECC_UNCORRECTABLE || code == CUDA_ERROR_ILLEGAL_ADDRESS ||
-           code == CUDA_ERROR_LAUNCH_TIMEOUT || (code >= CUDA_ERROR_ASSERT && code <= CUDA_ERROR_LAUNCH_FAILED);
-}
-
-// Whether the user has asked that each launch is done when its call returns.
 bool launches_wait() {
     const char *const value = getenv("CUDA_LAUNCH_BLOCKING");
     return value && strcmp(value, "1") == 0;
 }
 
-} // namespace
+} // namespace mock
+
+using namespace mock;
 
 MOCK_EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                     CUstream stream_handle, void **parameters, void **extra) {
     return call_in_context(__func__, [&](Context &context) {
-        Driver &state = driver();
         Stream &stream = stream_of(context, stream_handle);
         auto launch = std::make_shared<Launch>(Launch{function_of(context, handle),
                                                       {grid_x, grid_y, grid_z},
                                                       {block_x, block_y, block_z},
                                                       shared_bytes,
-                                                      {},
-                                                      ++state.launches_asked,
-                                                      CUDA_SUCCESS});
+                                                      {}});
+        const bool captured = is_capturing(stream);
+        if (!captured)
+            number(*launch);
         if (stream.context != &context)
             refuse(CUDA_ERROR_INVALID_HANDLE, "%s: the stream is of another context", describe(*launch).c_str());
         if (extra)
@@ -157,13 +163,12 @@ MOCK_EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned
             refuse(CUDA_ERROR_INVALID_VALUE, "%s: the parameter is null", describe(*launch).c_str());
         const char *const value = static_cast<const char *>(parameters[0]);
         launch->parameter.assign(value, value + launch->function->description.parameter_bytes);
-        const CUresult told = state.configuration.launch_error;
-        if (launch->number == state.configuration.launch_fails_at) {
-            if (!is_fault(told))
-                refuse(told, "%s: fails as configured", describe(*launch).c_str());
-            launch->told_fault = told;
+        const GraphNode node{GraphNode::KERNEL, launch, 0, nullptr, {}};
+        if (captured) {
+            note(stream, node);
+            return CUDA_SUCCESS;
         }
-        ++state.counters.launches;
+        count(node);
         const std::shared_ptr<Operation> operation = enqueue(stream, [launch] { return run(*launch); });
         if (!launches_wait())
             return CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 #include "memory.hpp"
 
+#include "capture.hpp"
 #include "work.hpp"
 
 namespace mock {
@@ -114,6 +115,7 @@ CUdeviceptr allocate_ordered(Context &context, CUstream handle, uint64_t bytes, 
     if (!driver().configuration.pools)
         refuse(CUDA_ERROR_NOT_SUPPORTED, "the device has no memory pools");
     Stream &stream = stream_of(context, handle);
+    refuse_capturing(stream, "an allocation");
     if (bytes == 0)
         return 0;
     const std::shared_ptr<Allocation> allocation = allocate(*stream.context->device, bytes, made_by, true);
@@ -164,6 +166,7 @@ MOCK_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
         output(address);
         if (bytes == 0)
             refuse(CUDA_ERROR_INVALID_VALUE, "0 bytes cannot be allocated");
+        refuse_unsafe();
         *address = allocate(*context.device, bytes, "cuMemAlloc", false)->address;
         return CUDA_SUCCESS;
     });
@@ -180,6 +183,7 @@ MOCK_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     return call_in_context(__func__, [&](Context &) {
         if (address == 0)
             return CUDA_SUCCESS;
+        refuse_unsafe();
         const std::shared_ptr<Allocation> allocation = allocation_to_free(address);
         finish_everything();
         release(allocation);
@@ -190,6 +194,7 @@ MOCK_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 MOCK_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return call_in_context(__func__, [&](Context &context) {
         Stream &stream = stream_of(context, handle);
+        refuse_capturing(stream, "freeing");
         if (address == 0)
             return CUDA_SUCCESS;
         const std::shared_ptr<Allocation> allocation = allocation_to_free(address);

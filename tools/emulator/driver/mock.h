@@ -10,8 +10,10 @@ extern "C" {
 
 /** What was done since the process began or mockReset. */
 typedef struct MockCounters {
-    /** Launches that were accepted. */
-    uint64_t launches;
+    /** Launches of kernels that were accepted, those in launches of graphs among them, and launches of graphs. */
+    uint64_t launches, graph_launches;
+    /** Graphs that were instantiated, and those of them that are not destroyed yet. */
+    uint64_t graph_instances, live_graph_instances;
     /** Allocations of device memory that succeeded, and those that are not freed yet: how many, and their bytes. */
     uint64_t allocations, live_allocations, live_bytes;
     /** Bytes of copies and memsets that were asked for. */

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "work.hpp"
 
@@ -15,6 +16,7 @@ namespace {
 CUmodule load(Context &context, const void *image) {
     if (!image)
         refuse(CUDA_ERROR_INVALID_VALUE, "the image is null");
+    refuse_unsafe();
     auto module = std::make_unique<Module>(Module{&context, choose_image(image)});
     const CUmodule handle = module.get();
     context.modules[handle] = std::move(module);
@@ -84,6 +86,7 @@ MOCK_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path) {
 MOCK_EXPORT CUresult cuModuleUnload(CUmodule handle) {
     return call_in_context(__func__, [&](Context &context) {
         Module &module = module_of(context, handle);
+        refuse_unsafe();
         finish(context);
         for (auto function = context.functions.begin(); function != context.functions.end();)
             function = function->second->module == &module ? context.functions.erase(function) : std::next(function);
@@ -102,6 +105,8 @@ MOCK_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, 
                 return CUDA_SUCCESS;
             }
         }
+        // A driver that loads kernels when they are first asked for does it now.
+        refuse_unsafe();
         std::shared_ptr<Function> made = make_function(context, module, name);
         *function = made.get();
         context.functions[*function] = std::move(made);

@@ -1,5 +1,6 @@
 // Streams.
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "work.hpp"
 
@@ -27,7 +28,11 @@ MOCK_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return call_in_context(__func__, [&](Context &context) {
         if (reinterpret_cast<uintptr_t>(handle) <= 2)
             refuse(CUDA_ERROR_INVALID_HANDLE, "default streams cannot be destroyed");
-        stream_of(context, handle).held = false;
+        Stream &stream = stream_of(context, handle);
+        if (stream.capture && stream.capture->state == Capture::ACTIVE)
+            stream.capture->state = Capture::INVALIDATED;
+        stream.capture = nullptr;
+        stream.held = false;
         return CUDA_SUCCESS;
     });
 }
@@ -35,6 +40,8 @@ MOCK_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
 MOCK_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
     return call_in_context(__func__, [&](Context &context) {
         Stream &stream = stream_of(context, handle);
+        refuse_capturing(stream, "a wait");
+        refuse_unsafe();
         ++driver().counters.synchronizations;
         finish(stream);
         return stream.context->device->fault;
@@ -43,7 +50,10 @@ MOCK_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
 
 MOCK_EXPORT CUresult cuStreamQuery(CUstream handle) {
     return call_in_context(__func__, [&](Context &context) {
-        const std::shared_ptr<Operation> operation = unfinished(stream_of(context, handle));
+        const Stream &stream = stream_of(context, handle);
+        refuse_capturing(stream, "a query");
+        refuse_unsafe();
+        const std::shared_ptr<Operation> operation = unfinished(stream);
         if (!operation)
             return CUDA_SUCCESS;
         advance(operation);
@@ -61,14 +71,6 @@ MOCK_EXPORT CUresult cuStreamGetPriority(CUstream handle, int *priority) {
 MOCK_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned *flags) {
     return call_in_context(__func__, [&](Context &context) {
         output(flags) = stream_of(context, handle).blocking ? 0u : unsigned(CU_STREAM_NON_BLOCKING);
-        return CUDA_SUCCESS;
-    });
-}
-
-MOCK_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status) {
-    return call_in_context(__func__, [&](Context &context) {
-        stream_of(context, handle);
-        output(status) = 0;
         return CUDA_SUCCESS;
     });
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "capture.hpp"
+
 namespace mock {
 namespace {
 
@@ -81,6 +83,7 @@ Stream &stream_of(Context &context, CUstream handle) {
 
 std::shared_ptr<Operation> enqueue(Stream &stream, std::function<CUresult()> run,
                                    const std::shared_ptr<Operation> &after) {
+    refuse_capturing(stream, "work that a graph cannot have");
     Context &context = *stream.context;
     drop_streams(context);
     auto operation = std::make_shared<Operation>();

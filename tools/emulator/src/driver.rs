@@ -13,6 +13,8 @@
 //!   error.
 //! - Device pointers are no addresses of the host: reading one there ends the process.
 //! - A fault of a kernel stays: each later call on its device gives the same error.
+//! - What is captured runs when its graph is launched, and nothing may wait, allocate or load meanwhile; a mistake ends the
+//!   capture for good. Copies of pageable memory are not captured, and no memset is updated to another size.
 //! - A call that it lacks gives `CUDA_ERROR_NOT_SUPPORTED` and names itself on stderr, as every error does
 //!   that it finds.
 //!
@@ -165,8 +167,14 @@ impl fmt::Display for Configuration {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Launches that were accepted.
+    /// Launches of kernels that were accepted, those in launches of graphs among them.
     pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Graphs that were instantiated.
+    pub graph_instances: u64,
+    /// Those of them that are not destroyed yet.
+    pub live_graph_instances: u64,
     /// Allocations of device memory that succeeded.
     pub allocations: u64,
     /// Those of them that are not freed yet.

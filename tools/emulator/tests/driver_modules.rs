@@ -1,5 +1,7 @@
-//! The mock driver's modules, functions and launches, through unmodified cudarc.
+//! The mock driver's modules, functions, launches and graphs, through unmodified cudarc.
 
+#[path = "driver_modules/graphs.rs"]
+mod graphs;
 #[path = "driver_support/image.rs"]
 mod image;
 
