@@ -118,7 +118,7 @@ impl Step for Scoring {
 
     fn queue(&mut self, _: u64) -> Result<()> {
         let Scoring { batch, activations, params, model, gpu } = self;
-        Ok(model.forward(gpu, activations, params, batch, None)?)
+        Ok(model.scores(gpu, activations, params, batch)?)
     }
 
     fn settle(&mut self) -> Result<()> {
@@ -173,10 +173,13 @@ impl<'a> GpuTrial<'a> {
     pub fn measure(&mut self) -> Result<Measured> {
         machine::restart_peak_rss();
         self.warm_up()?;
-        let before = self.step.gpu().launches();
+        let count = |gpu: &Gpu| [gpu.launches(), gpu.graph_launches()];
+        let before = count(self.step.gpu());
         let events = self.take(self.plan.steps)?;
         let gpu = self.step.gpu();
-        let launches = gpu.launches() - before;
+        let after = count(gpu);
+        let per_step = |which: usize| (after[which] - before[which]) as f64 / self.plan.steps as f64;
+        let [launches_per_step, graph_launches_per_step] = [0, 1].map(per_step);
         let between = |events: &[Event]| gpu.milliseconds(&events[0], &events[1]).map(f64::from);
         let seconds: Vec<f64> =
             events.windows(2).map(|pair| between(pair).map(|ms| ms / 1e3)).collect::<Result<_, _>>()?;
@@ -202,7 +205,9 @@ impl<'a> GpuTrial<'a> {
                 name: gpu.info().name.clone(),
                 matrix_kernels: gpu.kernels().matrix,
                 fuse: gpu.kernels().fuse,
-                launches_per_step: launches as f64 / self.plan.steps as f64,
+                graphs: gpu.launches_graphs(),
+                launches_per_step,
+                graph_launches_per_step,
                 device_bytes,
                 copy_bytes_per_s: copy_bytes_per_s(gpu)?,
                 exponentials_per_s: gpu.exponentials_per_s()?,

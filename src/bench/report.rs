@@ -30,8 +30,12 @@ pub struct GpuFigures {
     pub matrix_kernels: MatrixKernels,
     /// How much they were asked to fuse.
     pub fuse: Fusion,
-    /// Kernels that a step launches.
+    /// Whether passes are launched as graphs.
+    pub graphs: bool,
+    /// Kernels that a step launches, those of graphs among them.
     pub launches_per_step: f64,
+    /// Graphs that a step launches.
+    pub graph_launches_per_step: f64,
     /// Bytes of its memory that were taken at the most, by the driver's count.
     pub device_bytes: usize,
     /// BW: bytes a second that a large copy on it reads and writes.
@@ -230,7 +234,8 @@ impl fmt::Display for Report {
         let machine = match &self.gpu {
             Some(gpu) => {
                 let (matrix, fuse) = (gpu.matrix_kernels.name(), gpu.fuse.name());
-                format!("{}, kernels by {matrix}, fused: {fuse}", gpu.name)
+                let graphs = if gpu.graphs { ", graphs" } else { "" };
+                format!("{}, kernels by {matrix}, fused: {fuse}{graphs}", gpu.name)
             }
             None => format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads),
         };
@@ -282,8 +287,12 @@ impl GpuFigures {
             }
             _ => "not known".to_owned(),
         };
+        let graphs = match self.graphs {
+            true => format!(", in {:.1} graphs", self.graph_launches_per_step),
+            false => String::new(),
+        };
         vec![
-            ("launches", format!("{:.1} a step", self.launches_per_step)),
+            ("launches", format!("{:.1} a step{graphs}", self.launches_per_step)),
             ("copying", format!("{:.1} GB/s", self.copy_bytes_per_s / 1e9)),
             ("floor", floor),
         ]

@@ -35,6 +35,11 @@ pub struct ComputeArgs {
     /// How much a GPU's kernels fuse, to find out what it is worth; less than all is slower [default: all]
     #[arg(long)]
     pub fuse: Option<Fusion>,
+
+    /// Whether each pass's launches go to a GPU as one graph; results are the same, and no card has shown yet that it is
+    /// faster [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub graphs: Option<bool>,
 }
 
 impl ComputeArgs {
@@ -45,8 +50,11 @@ impl ComputeArgs {
 
     /// What is asked to compute.
     pub fn asked(self) -> Asked {
-        let kernels =
-            KernelChoice { matrix: self.kernels.unwrap_or_default(), fuse: self.fuse.unwrap_or_default() };
+        let kernels = KernelChoice {
+            matrix: self.kernels.unwrap_or_default(),
+            fuse: self.fuse.unwrap_or_default(),
+            graphs: self.graphs.unwrap_or_default(),
+        };
         Asked { device: self.device.unwrap_or(DeviceChoice::Cpu), kernels }
     }
 }
@@ -69,6 +77,10 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> anyhow::Result<Device> {
         let name = if chosen.device.is_gpu() { "GPU" } else { "CPU" };
         tell!("device: {name} ({})", chosen.reason);
     }
+    let graphs = chosen.device.kernels().is_some_and(|kernels| kernels.graphs);
+    if graphs && choice::launches_are_waited_for() {
+        tell!("graphs: none, as CUDA_LAUNCH_BLOCKING=1 has each launch waited for");
+    }
     Ok(chosen.device)
 }
 
@@ -78,12 +90,15 @@ fn flags(asked: Asked) -> String {
     if asked.device == DeviceChoice::Cuda {
         flags.push("--device cuda".to_owned());
     }
-    let KernelChoice { matrix, fuse } = asked.kernels;
+    let KernelChoice { matrix, fuse, graphs } = asked.kernels;
     if matrix != MatrixKernels::default() {
         flags.push(format!("--kernels {}", matrix.name()));
     }
     if fuse != Fusion::default() {
         flags.push(format!("--fuse {}", fuse.name()));
+    }
+    if graphs {
+        flags.push("--graphs".to_owned());
     }
     flags.join(" ")
 }

@@ -91,6 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         device: args.compute.asked().device,
         kernels: args.compute.asked().kernels.matrix,
         fuse: args.compute.asked().kernels.fuse,
+        graphs: args.compute.asked().kernels.graphs,
         ..TrainConfig::preset(Preset::Default)
     };
     tell!("Training an IMSAB model: C 64, 2 heads, 2 blocks, 8 inducing points.");

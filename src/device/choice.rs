@@ -1,5 +1,7 @@
 //! Which device computes, and why.
 
+use std::env;
+
 use serde::{Deserialize, Serialize};
 
 use super::probe::GpuInfo;
@@ -68,6 +70,8 @@ pub struct KernelChoice {
     pub matrix: MatrixKernels,
     /// How much each of them does.
     pub fuse: Fusion,
+    /// Whether a pass's launches are recorded and launched as one graph, piece by piece otherwise: the bits are the same.
+    pub graphs: bool,
 }
 
 impl KernelChoice {
@@ -108,6 +112,11 @@ impl Device {
             Device::Gpu(kernels) => Some(kernels),
         }
     }
+}
+
+/// Whether the driver is told by `CUDA_LAUNCH_BLOCKING=1` to wait for each launch: no graph is launched then.
+pub fn launches_are_waited_for() -> bool {
+    env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1")
 }
 
 /// Refuses a device, or a build, that has no kernels by `wgmma`.
@@ -159,7 +168,7 @@ pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError>
 ///
 /// Why there is no GPU, where one was asked for, or none with the kernels that were.
 pub fn check(asked: Asked) -> Result<(), DeviceError> {
-    let KernelChoice { matrix, fuse } = asked.kernels;
+    let KernelChoice { matrix, fuse, .. } = asked.kernels;
     let wgmma = matrix == MatrixKernels::Wgmma;
     if wgmma && fuse < Fusion::Attention {
         return Err(Unavailable::WgmmaUnfused.into());
@@ -168,7 +177,8 @@ pub fn check(asked: Asked) -> Result<(), DeviceError> {
         return match asked.kernels {
             kernels if kernels.is_default() => Ok(()),
             _ if wgmma => Err(Unavailable::WgmmaOnCpu.into()),
-            _ => Err(Unavailable::FuseOnCpu.into()),
+            _ if fuse != Fusion::default() => Err(Unavailable::FuseOnCpu.into()),
+            _ => Err(Unavailable::GraphsOnCpu.into()),
         };
     }
     if asked.device == DeviceChoice::Auto && asked.kernels.is_default() {

@@ -94,6 +94,9 @@ pub enum Unavailable {
     /// They fuse attention, and less was asked for.
     #[error("kernels by wgmma fuse attention: use --fuse attention or all, or --kernels mma")]
     WgmmaUnfused,
+    /// Graphs are a matter of GPUs, and none computes.
+    #[error("graphs are of a GPU's launches: use --device cuda, or --graphs=false")]
+    GraphsOnCpu,
     /// How much kernels fuse is a matter of GPUs, and none computes.
     #[error("only a GPU's kernels are fused: use --device cuda, or --fuse all")]
     FuseOnCpu,
@@ -211,6 +214,14 @@ pub enum DeviceError {
         shapes: String,
         /// The driver's name for the error and its text.
         message: String,
+    },
+    /// What is no launch, no clearing and no copy on the device was asked for inside of a graph.
+    #[error("{action} cannot be part of the graph of {graph}: do it before or after")]
+    InGraph {
+        /// What was asked for.
+        action: String,
+        /// What the graph is of.
+        graph: &'static str,
     },
     /// The sizes of what was given do not fit together, or are beyond the kernels' limits.
     #[error("{0}")]

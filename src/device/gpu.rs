@@ -1,6 +1,5 @@
 //! A GPU in use.
 
-use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +9,9 @@ use cudarc::driver::{
 };
 
 use super::choice::{self, Fusion, KernelChoice, MatrixKernels};
+use super::graph::{Graphs, Node};
 use super::kernels::{FAMILIES, Family, Kernels};
+use super::launched::Launched;
 use super::memory::{Arena, Buffer, Element};
 use super::operands::Operands;
 use super::probe::{self, GpuInfo};
@@ -36,21 +37,14 @@ pub struct Gpu {
     info: GpuInfo,
     limits: Limits,
     context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+    pub(super) stream: Arc<CudaStream>,
     kernels: Kernels,
     last: Mutex<Option<Launched>>,
     /// Whether the driver waits for each launch, so that its failure is returned by it.
-    waits_for_launches: bool,
+    pub(super) waits_for_launches: bool,
     launches: AtomicU64,
+    pub(super) graphs: Graphs,
     pub(super) profile: Profile,
-}
-
-/// The newest launch, which a failure that shows only later is told with.
-#[derive(Debug)]
-struct Launched {
-    plan: Plan,
-    parameter: Vec<u8>,
-    shapes: fn(&[u8]) -> String,
 }
 
 /// A moment in a GPU's stream.
@@ -61,7 +55,8 @@ impl Gpu {
     /// Takes the first GPU that can be used into use, with plans that take these kernels where there are some, or says why
     /// there is none.
     pub fn first(kernels: KernelChoice) -> Result<Self, DeviceError> {
-        let mut gpu = Self::new(probe::first_usable()?.ordinal)?.with_fusion(kernels.fuse);
+        let gpu = Self::new(probe::first_usable()?.ordinal)?;
+        let mut gpu = gpu.with_fusion(kernels.fuse).with_graphs(kernels.graphs);
         gpu.limits.wgmma = kernels.matrix == MatrixKernels::Wgmma;
         if gpu.limits.wgmma {
             choice::check_wgmma(&gpu.info)?;
@@ -72,6 +67,12 @@ impl Gpu {
     /// The same, with plans that take kernels which fuse so much.
     pub fn with_fusion(mut self, fuse: Fusion) -> Self {
         self.limits.fuse = fuse;
+        self
+    }
+
+    /// The same, launching what it is told to as graphs, or not.
+    pub fn with_graphs(mut self, graphs: bool) -> Self {
+        self.graphs.on = graphs;
         self
     }
 
@@ -108,8 +109,9 @@ impl Gpu {
             stream,
             kernels: Kernels::of(families),
             last: Mutex::new(None),
-            waits_for_launches: env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
+            waits_for_launches: choice::launches_are_waited_for(),
             launches: AtomicU64::new(0),
+            graphs: Graphs::default(),
             profile: Profile::default(),
         })
     }
@@ -127,7 +129,7 @@ impl Gpu {
     /// The kernels that plans take for it, where they have a choice.
     pub fn kernels(&self) -> KernelChoice {
         let matrix = if self.limits.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma };
-        KernelChoice { matrix, fuse: self.limits.fuse }
+        KernelChoice { matrix, fuse: self.limits.fuse, graphs: self.graphs.on }
     }
 
     /// Bytes of memory: free, and in all.
@@ -135,7 +137,7 @@ impl Gpu {
         self.context.mem_get_info().map_err(|error| self.failed("asking for its free memory", error))
     }
 
-    /// Kernels launched so far.
+    /// Kernels launched so far, those of graphs among them.
     pub fn launches(&self) -> u64 {
         self.launches.load(Ordering::Relaxed)
     }
@@ -222,6 +224,7 @@ impl Gpu {
         self.same_stream("pinned memory", from.stream())?;
         let len = to.len();
         holds(from.len(), len)?;
+        self.check_outside_graph(&format!("copying {len} values"))?;
         let copied = self.bound().and_then(|()| {
             from.copy_from(|values| {
                 // SAFETY: both hold as many values; nobody writes to these before the copy is done.
@@ -257,6 +260,7 @@ impl Gpu {
         self.same_stream("pinned memory", to.stream())?;
         let len = from.len();
         holds(to.len(), len)?;
+        self.check_outside_graph(&format!("copying {len} values to the host"))?;
         let copied = self.bound().and_then(|()| {
             to.copy_to(|values| {
                 // SAFETY: both hold as many values; nobody touches these before the copy is done.
@@ -277,7 +281,9 @@ impl Gpu {
                 return Ok(());
             }
             // SAFETY: the bytes are the buffer's, and zeros are a value of every element.
-            unsafe { result::memset_d8_async(buffer.address(), 0, bytes, self.stream.cu_stream()) }
+            unsafe { result::memset_d8_async(buffer.address(), 0, bytes, self.stream.cu_stream()) }?;
+            self.graphs.note(Node::Clear);
+            Ok(())
         });
         cleared.map_err(|error| self.failed(&format!("clearing {bytes} bytes"), error))
     }
@@ -293,7 +299,11 @@ impl Gpu {
                 return Ok(());
             }
             // SAFETY: both have so many bytes, none in common.
-            unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, self.stream.cu_stream()) }
+            unsafe {
+                result::memcpy_dtod_async(to.address(), from.address(), bytes, self.stream.cu_stream())
+            }?;
+            self.graphs.note(Node::Copy);
+            Ok(())
         });
         copied.map_err(|error| self.failed(&format!("copying {bytes} bytes on the device"), error))
     }
@@ -308,6 +318,9 @@ impl Gpu {
         plan.check(&self.limits)?;
         // Loading a kernel happens in the context of the thread.
         self.bound().map_err(|error| self.failed("taking it into use on this thread", error))?;
+        if self.graphs.is_recording() && !self.kernels.has(plan) {
+            self.launch_recorded()?;
+        }
         let function = self.kernels.get(&self.context, &self.info, plan)?;
         let [x, y, z] = plan.grid;
         let config = LaunchConfig {
@@ -326,25 +339,25 @@ impl Gpu {
             let (plan, shapes) = (*plan, parameter.shapes());
             DeviceError::Launch { plan, shapes, message: driver::message(error) }
         })?;
-        self.remember(plan, parameter);
-        self.launches.fetch_add(1, Ordering::Relaxed);
+        if self.graphs.note_launch(plan, parameter) {
+            return Ok(());
+        }
+        Launched::remember(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner), plan, parameter);
+        self.count_launches(1);
         if let Some(start) = start {
             self.profile.add(plan.kernel, start, self.record()?);
         }
         Ok(())
     }
 
-    fn remember<P: Parameter>(&self, plan: &Plan, parameter: &P) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let launched =
-            last.get_or_insert_with(|| Launched { plan: *plan, parameter: Vec::new(), shapes: shapes::<P> });
-        launched.plan = *plan;
-        launched.shapes = shapes::<P>;
-        launched.parameter.clear();
-        // SAFETY: the bytes of a parameter that is alive and has no padding.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<P>()) };
-        launched.parameter.extend_from_slice(bytes);
+    pub(super) fn count_launches(&self, kernels: u64) {
+        self.launches.fetch_add(kernels, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_last(&self, launched: Option<Launched>) {
+        if launched.is_some() {
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = launched;
+        }
     }
 
     /// Waits until all queued work is done; a kernel that failed shows here at the latest.
@@ -354,6 +367,7 @@ impl Gpu {
 
     /// Marks this moment in the stream.
     pub fn record(&self) -> Result<Event, DeviceError> {
+        self.check_outside_graph("recording an event")?;
         let event = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
         event.map(Event).map_err(|error| self.failed("recording an event", error))
     }
@@ -363,22 +377,15 @@ impl Gpu {
         start.0.elapsed_ms(&end.0).map_err(|error| self.failed("waiting for an event", error))
     }
 
-    fn bound(&self) -> Result<(), DriverError> {
+    pub(super) fn bound(&self) -> Result<(), DriverError> {
         self.context.bind_to_thread()
     }
 
     /// A driver's error, with the launch that may have caused it.
-    fn failed(&self, action: &str, error: DriverError) -> DeviceError {
+    pub(super) fn failed(&self, action: &str, error: DriverError) -> DeviceError {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some(launched) if is_of_kernel(error) => DeviceError::Launch {
-                plan: launched.plan,
-                shapes: (launched.shapes)(&launched.parameter),
-                message: format!(
-                    "{}, seen while {action}; it may be of an earlier launch",
-                    driver::message(error)
-                ),
-            },
+            Some(launched) if is_of_kernel(error) => launched.failed(action, &driver::message(error)),
             _ => driver_error(action, self.info.ordinal, error),
         }
     }
@@ -405,13 +412,6 @@ fn is_of_kernel(error: DriverError) -> bool {
             | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
             | CUresult::CUDA_ERROR_ASSERT
     )
-}
-
-/// The shapes of a parameter of type `P`, which `bytes` are.
-fn shapes<P: Parameter>(bytes: &[u8]) -> String {
-    assert_eq!(bytes.len(), size_of::<P>());
-    // SAFETY: the bytes were copied from a `P`.
-    unsafe { bytes.as_ptr().cast::<P>().read_unaligned() }.shapes()
 }
 
 fn driver_error(action: &str, ordinal: usize, error: DriverError) -> DeviceError {

@@ -54,6 +54,12 @@ impl Kernels {
         Kernels { families, loaded: Mutex::default(), functions: Mutex::default() }
     }
 
+    /// Whether the kernel of `plan` is loaded.
+    pub fn has(&self, plan: &Plan) -> bool {
+        let functions = self.functions.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        functions.contains_key(&[plan.family, plan.kernel])
+    }
+
     /// The kernel of `plan`, allowed its shared memory.
     pub fn get(
         &self,

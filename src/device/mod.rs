@@ -7,6 +7,8 @@
 //! | [`error`] | what goes wrong, in words |
 //! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
+//! | `graph` | what a stream is given, recorded and launched in one piece |
+//! | `launched` | the newest launch, for failures that show later |
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
 //! | `memory` | arenas, typed buffers in them, and room for packages |
 //! | `operands` | what every launcher checks of its buffers |
@@ -42,7 +44,11 @@ mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(feature = "cuda")]
+mod graph;
+#[cfg(feature = "cuda")]
 pub mod kernels;
+#[cfg(feature = "cuda")]
+mod launched;
 #[cfg(feature = "cuda")]
 mod memory;
 #[cfg(feature = "cuda")]

@@ -247,12 +247,14 @@ pub struct TrainConfig {
     pub kernels: MatrixKernels,
     /// How much they fuse.
     pub fuse: Fusion,
+    /// Whether a pass's launches are one graph.
+    pub graphs: bool,
 }
 
 impl TrainConfig {
     /// What is asked to compute.
     pub fn asked(&self) -> Asked {
-        let kernels = KernelChoice { matrix: self.kernels, fuse: self.fuse };
+        let kernels = KernelChoice { matrix: self.kernels, fuse: self.fuse, graphs: self.graphs };
         Asked { device: self.device, kernels }
     }
 
@@ -321,6 +323,7 @@ impl TrainConfig {
             device: DeviceChoice::Auto,
             kernels: MatrixKernels::Mma,
             fuse: Fusion::All,
+            graphs: false,
         };
         match preset {
             // Chosen by measurement on validation folds: docs/quality.md.

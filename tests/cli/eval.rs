@@ -45,6 +45,7 @@ fn eval_names_what_is_wrong() {
         ("eval --data data.txt --model m --scores short.txt", "cannot be used"),
         ("eval --data data.txt --scores short.txt --device auto", "cannot be used"),
         ("eval --data data.txt --scores short.txt --fuse none", "cannot be used"),
+        ("eval --data data.txt --scores short.txt --graphs", "cannot be used"),
         ("eval --scores short.txt --data data.txt --metrics ndgc@10", "`ndgc@10` is no metric"),
     ] {
         let output = folder.run(usage);

@@ -107,6 +107,56 @@ fn auto_takes_a_gpu_that_computes_the_model() {
     contains(&listed, &["auto: cuda: "]);
 }
 
+/// Graphs change no bit of a run, which may go on without them; and are a matter of GPUs.
+#[test]
+fn graphs_are_asked_for_and_change_nothing() {
+    let folder = with_data();
+    let steps = "--max-steps 4 --patience 0 --dropout 0.1 --accumulate 2";
+    for (output, more) in [("plain", ""), ("graphs", "--graphs")] {
+        on(&folder, "workers=2", &train(output, "cuda", &format!("{steps} {more}"))).unwrap();
+    }
+    let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors")).unwrap();
+    assert!(model("plain") == model("graphs"));
+    assert!(folder.text("plain/train.toml").contains("graphs = false"));
+    assert!(folder.text("graphs/train.toml").contains("graphs = true"));
+    for output in ["plain", "graphs"] {
+        on(&folder, "workers=2", &format!("train --resume -o {output} --max-steps 6 --graphs=false"))
+            .unwrap();
+    }
+    assert!(model("plain") == model("graphs"));
+    assert!(folder.text("graphs/train.toml").contains("graphs = false"));
+    let rank = |more: &str| on(&folder, "", &format!("rank --model plain --data valid.txt {more}"));
+    assert_eq!(rank("--device cuda --graphs"), rank("--device cuda"));
+    for refused in [rank("--device cpu --graphs"), rank("--graphs")] {
+        contains(&refused.unwrap_err(), &["--graphs", "graphs are of a GPU's launches: use --device cuda"]);
+    }
+    contains(&folder.fails(&train("other", "auto", "--graphs")), &["--graphs", "there is no NVIDIA driver"]);
+    let waited = folder
+        .command("rank --model plain --data valid.txt --device cuda --graphs")
+        .env("LD_LIBRARY_PATH", driver::directory())
+        .env("CUDA_LAUNCH_BLOCKING", "1")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(waited.stdout).unwrap(), rank("--device cuda").unwrap());
+    let told = String::from_utf8(waited.stderr).unwrap();
+    contains(&told, &["graphs: none, as CUDA_LAUNCH_BLOCKING=1 has each launch waited for"]);
+    for (mode, graphs) in [("train", 2.0), ("infer", 1.0)] {
+        let bench = |more: &str| -> Value {
+            let batch = "--encoder msab --sizes 40 --sets 2 --peak-side 64 --json";
+            let command = format!("bench {mode} --device cuda {BENCH} {batch} {more}");
+            serde_json::from_str(&on(&folder, "workers=2", &command).unwrap()).unwrap()
+        };
+        let (plain, with_graphs) = (bench(""), bench("--graphs"));
+        let of = |report: &Value, key: &str| report["gpu"][key].clone();
+        assert_eq!(of(&plain, "launches_per_step"), of(&with_graphs, "launches_per_step"));
+        assert_eq!([of(&plain, "graphs"), of(&with_graphs, "graphs")], [false, true]);
+        let launched = [&plain, &with_graphs].map(|report| of(report, "graph_launches_per_step"));
+        assert_eq!(launched, [0.0, graphs], "{mode}");
+    }
+    let table = on(&folder, "", &format!("bench infer --device cuda {BENCH} --sets 2 --peak 1 --graphs"));
+    contains(&table.unwrap(), &["fused: all, graphs", "a step, in 1.0 graphs"]);
+}
+
 #[test]
 fn kernels_by_wgmma_are_for_9_0_alone() {
     let folder = with_data();
@@ -259,13 +309,16 @@ fn a_gpu_that_fails_in_the_middle_leaves_what_was_saved() {
     let saved =
         |model: &str| ["model", "state"].map(|name| folder.bytes(&format!("{model}/{name}.safetensors")));
     assert_eq!(losses(&folder, "whole").len(), 4);
-    for (device, model, parts) in [
-        ("launch-fails-at=80", "kernel", &["launching ", "CUDA_ERROR_LAUNCH_FAILED"][..]),
-        ("out-of-memory-at=4", "memory", &["a batch of ", "set(s) would take ", " are free"]),
+    let of_graph =
+        ["in its graph (the optimiser's step, 3 kernels) or before it", "CUDA_ERROR_LAUNCH_FAILED"];
+    for (device, model, more, parts) in [
+        ("launch-fails-at=80", "kernel", "", &["launching ", "CUDA_ERROR_LAUNCH_FAILED"][..]),
+        ("launch-fails-at=80", "graph", "--graphs", &of_graph),
+        ("out-of-memory-at=4", "memory", "", &["a batch of ", "set(s) would take ", " are free"]),
     ] {
         on(&folder, "", &train(model, 2)).unwrap();
         let before = saved(model);
-        let resume = format!("train --resume --max-steps 4 -o {model}");
+        let resume = format!("train --resume --max-steps 4 -o {model} {more}");
         let said = on(&folder, device, &resume).unwrap_err();
         contains(&said, parts);
         assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");

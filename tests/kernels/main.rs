@@ -17,6 +17,7 @@ mod feed_forward;
 mod feed_forward_backward;
 mod feeding;
 mod gather;
+mod graphs;
 mod host;
 mod ladder;
 mod layer_norm;

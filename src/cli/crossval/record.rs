@@ -16,7 +16,7 @@ const SETTINGS: &str = "crossval.toml";
 pub const RESULT: &str = "result.json";
 
 /// Keys that change nothing in a run.
-const FREE: [&str; 4] = ["threads", "device", "kernels", "fuse"];
+const FREE: [&str; 5] = ["threads", "device", "kernels", "fuse", "graphs"];
 
 /// What a run was and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

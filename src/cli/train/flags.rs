@@ -273,6 +273,11 @@ pub struct Flags {
     #[arg(long, help_heading = "Course")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuse: Option<Fusion>,
+    /// Whether each pass's launches go to a GPU as one graph; results are the same, and no card has shown yet that it is
+    /// faster [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Course")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphs: Option<bool>,
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ mod observer;
 const TRAIN_CONFIG: &str = "train.toml";
 
 /// Keys that may change when a run is resumed: none of them alters a step, but for the last digits of another device.
-const FREE_ON_RESUME: [&str; 10] = [
+const FREE_ON_RESUME: [&str; 11] = [
     "train",
     "valid",
     "max_seconds",
@@ -41,6 +41,7 @@ const FREE_ON_RESUME: [&str; 10] = [
     "device",
     "kernels",
     "fuse",
+    "graphs",
     "init",
     "valid_init",
 ];

@@ -81,7 +81,7 @@ impl Scoring {
         let arena = room.arena(gpu, extent, |extent| sizes::scoring(config, extent, gpu.limits()), false)?;
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, None)?;
         let mut activations = Activations::new(arena, config, extent, keep, gpu.limits())?;
-        model.forward(gpu, &mut activations, params, &batch, None)?;
+        model.scores(gpu, &mut activations, params, &batch)?;
         self.begun.push_back(self.downloads.queue(gpu, &activations.scores)?);
         Ok(())
     }

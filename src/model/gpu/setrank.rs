@@ -78,6 +78,17 @@ impl GpuSetRank {
         score_forward(gpu, scores, last, &score[0], &score[1])
     }
 
+    /// Queues the scores `[N]` of a batch that nothing is learned from, as one [graph](Gpu::graph) where those were asked for.
+    pub fn scores(
+        &self,
+        gpu: &Gpu,
+        activations: &mut Activations,
+        params: &Parameters,
+        batch: &DeviceBatch,
+    ) -> Result<(), DeviceError> {
+        gpu.graph("a batch's forward pass", || self.forward(gpu, activations, params, batch, None))
+    }
+
     /// Queues gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) of the
     /// same batch on activations that are kept.
     #[allow(clippy::too_many_arguments)] // what a pass reads, and what it writes

@@ -180,29 +180,23 @@ impl GpuLearner {
         let mut losses = arena.take(extent.sets)?;
 
         let (params, training) = (&state.params, Some(training));
-        schedule.forward(gpu, &mut activations, params, &batch, training)?;
         let Some(labels) = &batch.labels else {
             return Err(DeviceError::Shapes("a batch without labels cannot be learned from".into()));
         };
         let scale = 1.0 / sets_of_step as f32;
-        set_losses(gpu, &mut losses, &mut d_scores, &activations.scores, labels, objective.loss, scale)?;
+        gpu.graph("a batch's forward and backward pass", || {
+            schedule.forward(gpu, &mut activations, params, &batch, training)?;
+            set_losses(gpu, &mut losses, &mut d_scores, &activations.scores, labels, objective.loss, scale)?;
+            let (gradients, scratch) = (&state.gradients, &mut scratch);
+            schedule.backward(gpu, &activations, scratch, params, gradients, &batch, &d_scores, training)
+        })?;
         self.current.losses.push(downloads.queue(gpu, &losses)?);
-        schedule.backward(
-            gpu,
-            &activations,
-            &mut scratch,
-            params,
-            &state.gradients,
-            &batch,
-            &d_scores,
-            training,
-        )
+        Ok(())
     }
 
     fn finish_here(&mut self, lr: f64) -> Result<(), DeviceError> {
         let GpuLearner { gpu, state, objective, downloads, .. } = self;
         let DeviceState { params, first, second, average, gradients, norm, norm_scratch } = state;
-        gradient_norm(gpu, norm, gradients, norm_scratch)?;
         let step = AdamStep {
             lr,
             step: self.steps + 1,
@@ -217,7 +211,10 @@ impl GpuLearner {
             second,
             average: average.as_mut().map(|average| &mut average.values),
         };
-        adam_step(gpu, weights, gradients, norm, &step)?;
+        gpu.graph("the optimiser's step", || {
+            gradient_norm(gpu, norm, gradients, norm_scratch)?;
+            adam_step(gpu, weights, gradients, norm, &step)
+        })?;
         self.current.norm = Some(downloads.queue(gpu, norm)?);
         self.steps += 1;
         self.pending.push_back(std::mem::take(&mut self.current));
