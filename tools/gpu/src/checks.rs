@@ -5,7 +5,7 @@ use setrank::config::Encoder;
 use setrank::device::check::FAMILIES;
 
 use crate::outcome::Outcome;
-use crate::{counted, families, micro, step, vectors};
+use crate::{counted, families, graphs, micro, step, vectors};
 
 /// Documents of a set at which each family is checked.
 const SIZES: [usize; 3] = [1, 40, 500];
@@ -41,8 +41,12 @@ pub fn all() -> Vec<Check> {
             }));
         }
     }
-    for (name, encoder) in [("msab", Encoder::Msab), ("imsab", Encoder::Imsab)] {
+    let encoders = [("msab", Encoder::Msab), ("imsab", Encoder::Imsab)];
+    for (name, encoder) in encoders {
         all.push(Check::new(format!("step/{name}"), move |small| step::run(encoder, small)));
+    }
+    for (name, encoder) in encoders {
+        all.push(Check::new(format!("graphs/{name}"), move |small| graphs::run(encoder, small)));
     }
     all
 }

@@ -6,6 +6,7 @@
 //! | `micro.rs`, `vectors/` | micro-kernels with fixed vectors |
 //! | `families.rs` | each family of kernels, held against the processor |
 //! | `step.rs` | a step of training, twice |
+//! | `graphs.rs` | steps of training as graphs, and launch by launch |
 //! | `counted.rs` | launches for Nsight Compute to count |
 //! | `outcome.rs`, `mismatch.rs` | what a check found, as JSON |
 
@@ -20,6 +21,7 @@ use setrank::device::Gpu;
 mod checks;
 mod counted;
 mod families;
+mod graphs;
 mod micro;
 mod mismatch;
 mod outcome;

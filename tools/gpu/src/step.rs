@@ -22,10 +22,10 @@ const SEED: u64 = 1;
 const CLOSE: f64 = 0.05;
 
 /// What a step leaves, by name: losses, the gradient's norm, the parameters after it.
-type Results = [(&'static str, Vec<f64>); 3];
+pub type Results = [(&'static str, Vec<f64>); 3];
 
 /// The model at its full size, or one for an emulator, and documents of the sets.
-fn problem(encoder: Encoder, small: bool) -> (ModelConfig, &'static [usize]) {
+pub fn problem(encoder: Encoder, small: bool) -> (ModelConfig, &'static [usize]) {
     let config = ModelConfig { num_features: 220, encoder, dropout: 0.1, ..ModelConfig::default() };
     if !small {
         let full = ModelConfig {
@@ -42,39 +42,32 @@ fn problem(encoder: Encoder, small: bool) -> (ModelConfig, &'static [usize]) {
     (ModelConfig { num_features: 9, num_inducing: 4, ..narrow }, &[1, 17])
 }
 
+/// A learner of the model on GPU 0.
+pub fn learner(gpu: Gpu, model: &SetRank) -> anyhow::Result<GpuLearner> {
+    let weights = Weights::new(model.layout().init::<f32>(SEED));
+    Ok(GpuLearner::new(gpu, model.clone(), weights, objective())?)
+}
+
+fn objective() -> Objective {
+    Objective {
+        loss: Loss::SoftmaxCrossEntropy,
+        clip: 1.0,
+        adam: AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 },
+        ema: 0.0,
+    }
+}
+
 /// Takes the same step with two learners.
 pub fn run(encoder: Encoder, small: bool) -> anyhow::Result<Outcome> {
     let (config, sizes) = problem(encoder, small);
     let batch = batch(&config, sizes);
     let model = SetRank::new(config)?;
-    let weights = Weights::new(model.layout().init::<f32>(SEED));
-    let objective = || Objective {
-        loss: Loss::SoftmaxCrossEntropy,
-        clip: 1.0,
-        adam: AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 },
-        ema: 0.0,
-    };
-    let of_gpu = || -> anyhow::Result<Results> {
-        let mut learner = GpuLearner::new(Gpu::new(0)?, model.clone(), weights.clone(), objective())?;
-        step(&mut learner, &batch)
-    };
+    let of_gpu = || step(&mut learner(Gpu::new(0)?, &model)?, &batch);
     let (first, second) = (of_gpu()?, of_gpu()?);
-    let mut mismatches = Vec::new();
-    for ((name, first), (_, second)) in first.iter().zip(&second) {
-        let differs = |&at: &usize| first[at].to_bits() != second[at].to_bits() || !first[at].is_finite();
-        let places: Vec<usize> = (0..first.len()).filter(differs).collect();
-        if !places.is_empty() {
-            let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
-            mismatches.push(Mismatch {
-                what: format!("{name} of the same step, the second time, or not finite"),
-                seed: Some(SEED),
-                places,
-                found: shown(second),
-                expected: shown(first),
-            });
-        }
-    }
-    let of_cpu = step(&mut CpuLearner::new(model.clone(), weights.clone(), objective()), &batch)?;
+    let mut mismatches = differing(&first, &second, "of the same step, the second time, or not finite");
+    let weights = Weights::new(model.layout().init::<f32>(SEED));
+    let parameters = weights.parameters.len();
+    let of_cpu = step(&mut CpuLearner::new(model, weights, objective()), &batch)?;
     // Adam's first step is a sign of the gradient: parameters after it tell little.
     let compared = first.iter().zip(&of_cpu).take(2);
     mismatches.extend(compared.filter_map(|((name, found), (_, expected))| far(name, found, expected)));
@@ -83,13 +76,33 @@ pub fn run(encoder: Encoder, small: bool) -> anyhow::Result<Outcome> {
         mismatches,
         json!({
             "documents": batch.rows.len(),
-            "parameters": weights.parameters.len(),
+            "parameters": parameters,
             "loss": mean(&first[0].1),
             "loss_on_the_processor": mean(&of_cpu[0].1),
             "gradient_norm": first[1].1[0],
             "gradient_norm_on_the_processor": of_cpu[1].1[0],
         }),
     ))
+}
+
+/// Where what two learners have left has other bits, or is not finite; `what` the second one is, for messages.
+pub fn differing(first: &Results, second: &Results, what: &str) -> Vec<Mismatch> {
+    let mut mismatches = Vec::new();
+    for ((name, first), (_, second)) in first.iter().zip(second) {
+        let differs = |&at: &usize| first[at].to_bits() != second[at].to_bits() || !first[at].is_finite();
+        let places: Vec<usize> = (0..first.len()).filter(differs).collect();
+        if !places.is_empty() {
+            let shown = |values: &[f64]| values.iter().map(|value| format!("{value:e}")).collect();
+            mismatches.push(Mismatch {
+                what: format!("{name} {what}"),
+                seed: Some(SEED),
+                places,
+                found: shown(second),
+                expected: shown(first),
+            });
+        }
+    }
+    mismatches
 }
 
 /// Where `found` is further from the processor's than bf16 explains.
@@ -111,7 +124,7 @@ fn far(name: &str, found: &[f64], expected: &[f64]) -> Option<Mismatch> {
 }
 
 /// A step of a learner.
-fn step(learner: &mut dyn Learner, batch: &Batch) -> anyhow::Result<Results> {
+pub fn step(learner: &mut dyn Learner, batch: &Batch) -> anyhow::Result<Results> {
     learner.begin()?;
     learner.accumulate(batch, batch.queries.len(), TrainingStep { seed: SEED, step: 0 })?;
     learner.finish(1e-3)?;
@@ -123,7 +136,7 @@ fn step(learner: &mut dyn Learner, batch: &Batch) -> anyhow::Result<Results> {
 }
 
 /// Normally distributed features, and labels 0 to 4.
-fn batch(config: &ModelConfig, sizes: &[usize]) -> Batch {
+pub fn batch(config: &ModelConfig, sizes: &[usize]) -> Batch {
     let mut rng = Rng::new(SEED, Stream::Synth, 0);
     let documents: usize = sizes.iter().sum();
     let mut offsets = vec![0];

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import checks
 import counters
+import graphs
 import machine
 import peaks
 import peers
@@ -36,6 +37,7 @@ FULL = [
     Part("suite", 10, 60, suite.run),
     Part("peaks", 10, 45, peaks.run),
     Part("throughput", 10, 110, throughput.run),
+    Part("graphs", 10, 40, graphs.run),
     TORCH,
     Part("peers", 20, 60, peers.run_plain),
     Part("training", 10, 30, training.run),

@@ -10,10 +10,10 @@ from part import OUT_OF_TIME, OutOfTime, Stage
 from process import panic
 
 # the tests that take the machine's own driver if asked to: `on_gpu` in tests/kernels/device.rs
-TESTS = ["host::arenas_are", "host::parts_are", "host::pinned_memory", "model::"]
+TESTS = ["host::arenas_are", "host::parts_are", "host::pinned_memory", "graphs::graphs_change", "model::"]
 DRIVER = {"SETRANK_TEST_DRIVER": "real"}
 # on an emulator these take long
-SLOW = ("model::gradients_are_right_at_full_size", "model::training::twenty")
+SLOW = ("graphs::", "model::gradients_are_right_at_full_size", "model::training::twenty")
 SECONDS = 60.0
 
 

@@ -31,10 +31,13 @@ if command == "device":
 elif command == "list" and rest:
     print("counted/k k 4x4")
 elif command == "list":
-    print("right\\nwrong\\nfaults\\ndies\\nptx/hangs")
+    print("right\\nwrong\\nfaults\\ndies\\nptx/hangs\\ngraphs/x")
 elif rest[0] == "right":
     assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1" and rest[1:] == ["--small"]
     answer("passed", told={"vectors": 2})
+elif rest[0] == "graphs/x":
+    assert "CUDA_LAUNCH_BLOCKING" not in os.environ
+    answer("passed")
 elif rest[0] == "wrong":
     place = {"at": 3, "found": "1", "expected": "2"}
     mismatch = {"what": "y", "seed": 1, "wrong": 1, "of": 8, "first": [place], "wrong_by_index_mod_8": [0] * 8}
@@ -66,11 +69,12 @@ elif command == "bench" and "imsab" in rest:
     sys.exit("error: --device cuda: not enough memory")
 elif command == "bench":
     assert "80" not in rest or rest[rest.index("--peak") + 1] == "600", rest
-    assert "--sets" not in rest or rest[rest.index("--peak-side") + 1] == "64", rest
+    assert "--peak" in rest or rest[rest.index("--peak-side") + 1] == "64", rest
     times = [{"kernel": name, "launches": 2.0, "seconds": seconds} for name, seconds in (("a", 1e-3), ("b", 3e-3))]
     gpu = {"copy_bytes_per_s": 2e12, "launches_per_step": 4.0, "share_of_floor": 0.25, "kernels": times}
-    gpu.update({"profiled_step_s": 5e-3, "between_kernels_s": 1e-3})
-    figures = {"docs": 80, "docs_per_s": 2e6, "median_s": 4e-5, "rounds_s": [4e-5, 5e-5], "peak_gflops": 5e5}
+    gpu.update({"profiled_step_s": 5e-3, "between_kernels_s": 1e-3, "graph_launches_per_step": 2.0})
+    median = 2e-5 if "--graphs" in rest else 4e-5
+    figures = {"docs": 80, "docs_per_s": 2e6, "median_s": median, "rounds_s": [4e-5, 5e-5], "peak_gflops": 5e5}
     with open(rest[rest.index("--json") + 1], "w") as file:
         json.dump({**figures, "gpu": gpu}, file)
 elif command == "eval":
@@ -151,6 +155,7 @@ class Stages(unittest.TestCase):
         rows = {row["name"]: row for row in stage.rows}
         self.assertEqual(rows["machine"]["status"], "passed")
         self.assertEqual(rows["right"]["status"], "passed")
+        self.assertEqual(rows["graphs/x"]["status"], "passed")
         self.assertEqual(rows["wrong"]["status"], "failed")
         self.assertIn("1 of 8 values, at [3]", rows["wrong"]["message"])
         self.assertIn("SIGABRT", rows["dies"]["message"])
@@ -194,6 +199,10 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["bench train msab 40 80"], ("passed", "2,000,000 documents/s, 25.0 % of the floor"))
         self.assertAlmostEqual(rows["bench train msab 40 80"]["bench"]["spread"], 0.25)
         self.assertIn("not enough memory", rows["bench infer imsab 40 80"]["message"])
+        pair = "20 us a step with graphs, 40 without (2.00 times as fast); 4 kernels in 2 graphs"
+        self.assertEqual(told["graphs train msab 40 32"], ("passed", pair))
+        self.assertEqual(rows["graphs infer msab 500 1"]["graphs"]["plain"]["median_s"], 4e-5)
+        self.assertIn("plain: exit code 1: error: --device cuda", told["graphs infer imsab 500 1"][1])
         self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
         self.assertEqual(rows["memcheck of step/msab"]["status"], "passed")
         self.assertEqual(rows["racecheck of step/msab"]["status"], "failed")
@@ -281,7 +290,8 @@ class Stages(unittest.TestCase):
 
     def test_what_runs_out_of_time_is_no_fault(self) -> None:
         slow = "#!/usr/bin/env python3\nimport sys, time\nif '--list' in sys.argv: print(\n"
-        slow += "    ': test\\n'.join(['host::arenas_are', 'host::parts_are', 'host::pinned_memory', 'model::slow', '']))\n"
+        slow += "    ': test\\n'.join(['host::arenas_are', 'host::parts_are', 'host::pinned_memory',\n"
+        slow += "    'graphs::graphs_change', 'model::slow', '']))\n"
         slow += "elif 'list' in sys.argv: print('right')\nelse: time.sleep(60)\n"
         for name in ("setrank", "kernels", "setrank-gpu-check"):
             program(self.folder, name, slow)

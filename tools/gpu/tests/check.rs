@@ -108,6 +108,23 @@ fn a_fault_names_its_kernel() {
     }
 }
 
+/// What graphs compute is held against launches one by one, and where there can be no graph that is said.
+#[test]
+fn graphs_are_held_against_launches() {
+    // A launch of the first learner's, which has no graphs.
+    let lost = on("launch-lost-at=40", "run graphs/msab --small");
+    let report: Value = serde_json::from_slice(&lost.stdout).unwrap();
+    assert_eq!((&report["status"], lost.status.code()), (&"failed".into(), Some(1)), "{report}");
+    let what = report["mismatches"][0]["what"].as_str().unwrap();
+    assert!(what.ends_with("of steps that are graphs, or not finite"), "{what}");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "graphs/imsab", "--small"]).env("CUDA_LAUNCH_BLOCKING", "1");
+    let output = command.env("LD_LIBRARY_PATH", driver::directory()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["status"], "skipped");
+    assert!(report["message"].as_str().unwrap().contains("each launch is waited for"), "{report}");
+}
+
 #[test]
 fn without_a_driver_it_says_so() {
     let (report, _, is_well) = stage("", false);
