@@ -52,6 +52,10 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
 
+    /// A padded or masked batch contradicts itself.
+    #[error(transparent)]
+    Layout(#[from] crate::data::layout::LayoutError),
+
     /// A GPU cannot be used, or failed.
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),

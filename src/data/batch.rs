@@ -65,8 +65,8 @@ impl Extent {
     }
 }
 
-/// A ragged batch of sets.
-#[derive(Clone, Debug, Default)]
+/// A ragged batch of sets; [`layout`](super::layout) has others.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// Number of each query in its data set `[B]`.
     pub queries: Vec<usize>,

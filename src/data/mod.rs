@@ -1,7 +1,8 @@
 //! Sets of documents: from text to the batches that a model sees.
 //!
 //! Flow: LETOR text ([`letor`]) → [`Dataset`], in memory or in a memory-mapped `.sets` file ([`store`]) →
-//! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]). [`synth`] makes data sets up.
+//! normalised features ([`normalize`]) → ragged [`Batch`](batch::Batch)es ([`batch`]), which [`layout`] also makes of padded and
+//! masked ones. [`synth`] makes data sets up.
 
 pub mod alignment;
 pub mod augment;
@@ -11,6 +12,7 @@ pub mod concat;
 pub mod dataset;
 pub mod initial;
 mod input;
+pub mod layout;
 pub mod letor;
 pub mod normalize;
 mod number;

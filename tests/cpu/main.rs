@@ -3,6 +3,7 @@
 
 mod equivariance;
 mod gradients;
+mod layouts;
 mod ops;
 mod pytorch;
 mod training;
