@@ -32,6 +32,8 @@ pub enum Stream {
     Augment = 11,
     /// Permuted features, to measure their importance.
     Importance = 12,
+    /// Order of the batches in an epoch, where they are of sets of like sizes.
+    BatchOrder = 13,
 }
 
 /// Four 32-bit outputs for a 128-bit counter and a 64-bit key.

@@ -56,7 +56,11 @@ struct Ranking {
     model: Vec<PathBuf>,
 
     /// File of scores, one a document line, higher = better: nothing is computed
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "kernels", "fuse", "graphs"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["device", "kernels", "fuse", "graphs", "max_set_size"]
+    )]
     scores: Option<PathBuf>,
 }
 

@@ -34,6 +34,10 @@ pub struct InitialArgs {
     /// [default: as the model was trained]
     #[arg(long, value_name = "K")]
     pub top_k: Option<usize>,
+
+    /// Refuse data with a set of more than N documents, after --top-k, which cuts sets; 0 = any [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Computing")]
+    pub max_set_size: Option<usize>,
 }
 
 impl InitialArgs {
@@ -124,6 +128,9 @@ impl Models {
         let features = self.0[0].0.model.config().raw_features();
         let mut data = source::open_for_model(data, text, labels, features)?;
         initial.attach(&mut data)?;
+        if let Some(most) = initial.max_set_size {
+            Batcher::new(&data, self.0[0].0.model.config())?.check_set_sizes(most)?;
+        }
         Ok(data)
     }
 

@@ -207,6 +207,21 @@ impl<'a> Batcher<'a> {
         self.data.rows(query).filter(|&row| self.is_kept(row)).count()
     }
 
+    /// Refuses a set of which the model sees more than `most` documents; 0 = none.
+    ///
+    /// # Errors
+    /// See there: with the query, and how sets are cut.
+    pub fn check_set_sizes(&self, most: usize) -> Result<()> {
+        let too_long = |&&query: &&usize| most > 0 && self.set_size(query) > most;
+        let Some(&query) = self.sets.iter().find(too_long) else { return Ok(()) };
+        Err(Error::data(format!(
+            "--max-set-size {most}: query {} has {} documents; --top-k {most} cuts sets to the first of an initial \
+             ranking (--init, --init-feature)",
+            self.data.query(query).id(),
+            self.set_size(query)
+        )))
+    }
+
     /// The sets in order, cut into runs of `documents` documents or a few more.
     pub fn runs(&self, documents: usize) -> Vec<&[usize]> {
         let mut of_run = 0;

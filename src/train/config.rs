@@ -75,6 +75,17 @@ pub enum DeviceChoice {
     Cuda,
 }
 
+/// Which sets share a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Any, in a random order.
+    #[default]
+    Ragged,
+    /// Those of like sizes, in batches in a random order.
+    Bucketed,
+}
+
 /// What decides which model is kept and when to stop, measured on validation data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Select {
@@ -218,6 +229,10 @@ pub struct TrainConfig {
     pub batch_sets: usize,
     /// Documents of a batch at most, which then has as many sets as fit; 0 = `batch_sets` sets.
     pub batch_docs: usize,
+    /// Which sets share a batch.
+    pub layout: Layout,
+    /// Documents of a set at most: data with a larger one is refused; 0 = any.
+    pub max_set_size: usize,
     /// Batches whose gradients make one step.
     pub accumulate: usize,
     /// Passes over the training data at most; 0 = no limit.
@@ -309,6 +324,8 @@ impl TrainConfig {
             clip: 5.0,
             batch_sets: 32,
             batch_docs: 0,
+            layout: Layout::Ragged,
+            max_set_size: 0,
             accumulate: 1,
             epochs: 100,
             max_steps: 0,

@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
-use super::config::TrainConfig;
+use super::config::{Layout, TrainConfig};
 use crate::data::batch::{Batcher, Extent, padded};
 use crate::rng::{Rng, Stream};
 use crate::{Error, Result};
+
+/// Batches among whose sets [`Layout::Bucketed`] looks for those of like sizes: enough that few rows would be padding, few
+/// enough that a set meets others in every epoch.
+const POOL: usize = 32;
 
 /// What a batch holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,31 @@ impl BatchSize {
         let mut sizes: Vec<usize> = data.sets().iter().map(|&query| data.set_size(query)).collect();
         sizes.sort_unstable();
         largest(self, &sizes)
+    }
+
+    /// The batches of sets in this order.
+    fn batches(self, order: &[usize], size_of: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+        match self {
+            BatchSize::Sets(sets) => by_sets(order.len(), sets),
+            BatchSize::Documents(most) => by_documents(order, most, size_of),
+        }
+    }
+
+    /// Batches of sets of like sizes: those of every [`POOL`] batches in this order are put in the order of their sizes, and
+    /// cut anew.
+    fn buckets(self, order: &mut [usize], size_of: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+        let pool = match self {
+            BatchSize::Sets(sets) => BatchSize::Sets(sets.saturating_mul(POOL)),
+            BatchSize::Documents(most) => BatchSize::Documents(most.saturating_mul(POOL)),
+        };
+        let mut batches = Vec::new();
+        for pool in pool.batches(order, &size_of) {
+            // Sets of one size stay in their random order.
+            order[pool.clone()].sort_by_key(|&query| size_of(query));
+            let of_pool = self.batches(&order[pool.clone()], &size_of);
+            batches.extend(of_pool.into_iter().map(|batch| pool.start + batch.start..pool.start + batch.end));
+        }
+        batches
     }
 
     /// Refuses a size that not every set of `data` fits into.
@@ -60,11 +89,28 @@ impl Epoch {
     pub fn new(config: &TrainConfig, data: &Batcher<'_>, epoch: u64) -> Self {
         let mut order = data.sets().to_vec();
         Rng::new(config.seed, Stream::QueryOrder, epoch).shuffle(&mut order);
-        let batches = match BatchSize::of(config) {
-            BatchSize::Sets(sets) => by_sets(order.len(), sets),
-            BatchSize::Documents(most) => by_documents(&order, most, |query| data.set_size(query)),
+        let size_of = |query| data.set_size(query);
+        let size = BatchSize::of(config);
+        let batches = match config.layout {
+            Layout::Ragged => size.batches(&order, size_of),
+            Layout::Bucketed => {
+                let mut batches = size.buckets(&mut order, size_of);
+                Rng::new(config.seed, Stream::BatchOrder, epoch).shuffle(&mut batches);
+                batches
+            }
         };
         Epoch { order, batches, batches_of_step: config.accumulate }
+    }
+
+    /// Rows a document, if each batch were padded to its longest set.
+    pub fn padding(&self, data: &Batcher<'_>) -> f64 {
+        let extent = |batch: &Range<usize>| {
+            Extent::of_sizes(self.order[batch.clone()].iter().map(|&query| data.set_size(query)))
+        };
+        let (rows, documents) = self.batches.iter().map(extent).fold((0, 0), |(rows, documents), batch| {
+            (rows + batch.sets * batch.longest, documents + batch.documents)
+        });
+        rows as f64 / documents as f64
     }
 
     /// Number of steps.
@@ -133,7 +179,10 @@ fn by_documents(order: &[usize], most: usize, size: impl Fn(usize) -> usize) -> 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::rng::Rng;
 
     #[test]
     fn no_batch_is_larger_than_the_largest() {
@@ -162,6 +211,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn batch_size() -> impl Strategy<Value = BatchSize> {
+        prop_oneof![(1usize..9).prop_map(BatchSize::Sets), (30usize..90).prop_map(BatchSize::Documents)]
+    }
+
+    proptest! {
+        #[test]
+        fn every_set_is_in_one_batch_that_is_no_larger_than_the_largest(
+            sizes in prop::collection::vec(1usize..30, 0..400),
+            size in batch_size(),
+            seed in any::<u64>(),
+        ) {
+            let size_of = |query: usize| sizes[query];
+            let mut order: Vec<usize> = (0..sizes.len()).collect();
+            Rng::new(seed, Stream::QueryOrder, 0).shuffle(&mut order);
+            let ragged = size.batches(&order, size_of);
+            let mut bucketed_order = order.clone();
+            let bucketed = size.buckets(&mut bucketed_order, size_of);
+            if let BatchSize::Sets(_) = size {
+                prop_assert_eq!(ragged.len(), bucketed.len());
+            }
+            let mut sorted = sizes.clone();
+            sorted.sort_unstable();
+            let bound = largest(size, &sorted);
+            for (order, batches) in [(&order, ragged), (&bucketed_order, bucketed)] {
+                let mut seen: Vec<usize> = batches.iter().flat_map(|batch| &order[batch.clone()]).copied().collect();
+                seen.sort_unstable();
+                prop_assert!(seen.into_iter().eq(0..sizes.len()));
+                for batch in batches {
+                    let of_batch = Extent::of_sizes(order[batch.clone()].iter().map(|&query| size_of(query)));
+                    prop_assert!(of_batch.sets > 0);
+                    prop_assert_eq!(of_batch.max(bound), bound);
+                    if let BatchSize::Documents(most) = size {
+                        prop_assert!(of_batch.documents <= most);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_are_of_like_sizes() {
+        let sizes: Vec<usize> = (0..POOL * 4 + 3).map(|query| 1 + query * 37 % 90).collect();
+        let mut order: Vec<usize> = (0..sizes.len()).collect();
+        let batches = BatchSize::Sets(4).buckets(&mut order, |query| sizes[query]);
+        assert_eq!(batches.len(), POOL + 1);
+        let spread = |batch: &Range<usize>| sizes[order[batch.end - 1]] - sizes[order[batch.start]];
+        assert!(batches[..POOL].iter().map(spread).max().unwrap() < 5);
     }
 
     #[test]

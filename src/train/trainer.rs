@@ -145,6 +145,7 @@ impl<'a> Trainer<'a> {
             if batcher.data().num_documents() == 0 {
                 return Err(Error::data(format!("the {name} data has no document")));
             }
+            batcher.check_set_sizes(config.max_set_size)?;
             if !batcher.data().has_relevant() {
                 return Err(Error::data(format!(
                     "the {name} data has no relevant document: no label is above 0, so there is nothing to learn \
@@ -194,6 +195,11 @@ impl<'a> Trainer<'a> {
     /// Where a GPU's features come from.
     pub fn feeding(&self) -> Option<Feeding> {
         self.feeding
+    }
+
+    /// Rows a document that the batches of the first epoch would have, if each were padded to its longest set: none is.
+    pub fn padding(&self) -> f64 {
+        Epoch::new(self.config, &self.train, 0).padding(&self.train)
     }
 
     /// Steps of the first epoch; others have as many, unless batches are bounded by documents.

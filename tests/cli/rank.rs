@@ -152,6 +152,14 @@ fn documents_beyond_the_top_k_keep_their_initial_order_below() {
             ndcg(&folder, &format!("--model model --data set.txt --init-feature 1 {more}"))
         );
     }
+    let of_five = |command: &str, k: &str| {
+        format!("{command} --model model --data set.txt --init-feature 1 --top-k {k} --max-set-size 4")
+    };
+    for command in ["rank", "eval", "importance"] {
+        let message = folder.fails(&of_five(command, "0"));
+        contains(&message, &["--max-set-size 4: query 1 has 5 documents", "--top-k 4"]);
+    }
+    folder.ok(&of_five("rank", "4"));
     contains(&folder.fails("rank --model model --data set.txt"), &["initial ranking", "--init"]);
     contains(&folder.fails("eval --scores cut.txt --data set.txt --top-k 2"), &["--top-k", "--init"]);
 }

@@ -44,9 +44,21 @@ fn training_learns() {
 
 #[test]
 fn stopping_after_every_step_gives_the_same_bits() {
+    stops_after_every_step(
+        "--valid-every 4 --patience 0 --dropout 0.2 --schedule cosine --warmup-steps 3 --accumulate 2",
+    );
+}
+
+#[test]
+fn sets_of_like_sizes_are_resumed_to_the_same_bits() {
+    let err = stops_after_every_step("--layout bucketed --patience 0 --batch-docs 40 --max-set-size 1000");
+    contains(&err, &["batches of sets of like sizes", "rows a document"]);
+}
+
+/// What a run tells on stderr, and a check that stopping it after every step gives the same bits.
+fn stops_after_every_step(more: &str) -> String {
     let folder = with_data();
-    let more = "--valid-every 4 --patience 0 --dropout 0.2 --schedule cosine --warmup-steps 3 --accumulate 2";
-    folder.train("whole", more);
+    let told = folder.train("whole", more);
     folder.train("pieces", &format!("{more} --max-seconds 1e-9"));
     let mut resumed = 0;
     while !folder.ok_with_stderr("train -o pieces --resume").1.contains("all epochs are done") {
@@ -65,6 +77,7 @@ fn stopping_after_every_step_gives_the_same_bits() {
             .collect()
     };
     assert_eq!(steps("whole/log.jsonl"), steps("pieces/log.jsonl"));
+    told
 }
 
 #[test]
@@ -215,6 +228,8 @@ fn what_cannot_work_is_refused() {
         (&format!("{train} --input rbf"), &["rbf", "minmax"]),
         (&format!("{train} --init-feature 1 --n-max 2"), &["initial ranking 1", "n_max", "is 2"]),
         (&format!("{train} --init-feature 99"), &["feature 99"]),
+        (&format!("{train} --max-set-size 2"), &["--max-set-size 2: query", "documents", "--top-k 2"]),
+        (&format!("{train} --batch-docs 2 --layout bucketed"), &["--batch-docs 2: query", "alone has"]),
         (&format!("{train} --top-k 5"), &["--top-k needs an initial ranking"]),
         (&format!("{train} --ordinal every_block"), &["--ordinal needs an initial ranking"]),
         (&format!("{train} --config bad.toml"), &["bad.toml", "learning_rate"]),

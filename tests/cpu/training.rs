@@ -12,7 +12,7 @@ use setrank::data::synth::{self, Like};
 use setrank::data::{Dataset, Normalize};
 use setrank::model::SetRank;
 use setrank::model::scorer::{self, CpuScorer};
-use setrank::train::config::{DeviceChoice, Preset, Select};
+use setrank::train::config::{DeviceChoice, Layout, Preset, Select};
 use setrank::train::state::State;
 use setrank::train::trainer::{Observer, StepReport, Stop, ValidationReport};
 use setrank::train::{Checkpoint, TrainConfig, Trainer};
@@ -202,10 +202,16 @@ fn accumulated_batches_make_the_step_of_one_large_batch() {
 
 #[test]
 fn batches_are_bounded_by_documents() {
+    for layout in [Layout::Ragged, Layout::Bucketed] {
+        batches_of_a_layout_are_bounded_by_documents(layout);
+    }
+}
+
+fn batches_of_a_layout_are_bounded_by_documents(layout: Layout) {
     let (data, valid, folder) = (data(20, 3), data(6, 4), tempfile::tempdir().unwrap());
     let model = model(&data, None);
     let largest = (0..20).map(|query| data.rows(query).len()).max().unwrap();
-    let bounded = TrainConfig { batch_docs: 2 * largest, ..config() };
+    let bounded = TrainConfig { batch_docs: 2 * largest, layout, ..config() };
     let (_, memory, parameters) = train(&bounded, &model, &data, &valid, folder.path());
     assert!(memory.steps.iter().all(|step| step.documents <= 2 * largest && step.loss.is_finite()));
     for epoch in [1, 2] {
@@ -224,7 +230,7 @@ fn batches_are_bounded_by_documents() {
     trainer.run(folder.path(), &mut Memory::default(), &AtomicBool::new(false)).unwrap();
     assert_eq!(trainer.weights().unwrap().parameters, parameters, "resumed");
     // One set alone is too large.
-    let tight = TrainConfig { batch_docs: largest - 1, ..config() };
+    let tight = TrainConfig { batch_docs: largest - 1, layout, ..config() };
     let set_rank = SetRank::new(model.clone()).unwrap();
     let state = State::new(set_rank.layout().init(0), 0, 0);
     let error = Trainer::new(&tight, set_rank, Batcher::new(&data, &model).unwrap(), None, state).err();
@@ -254,6 +260,25 @@ fn weights_that_are_not_finite_are_named() {
         let message = stop.err().unwrap().to_string();
         assert!(message.contains("step 1: the loss of query") && message.contains(&says), "{message}");
     }
+}
+
+#[test]
+fn a_set_that_is_too_large_is_refused_where_nothing_cuts_it() {
+    let data = data(20, 3);
+    let sizes: Vec<usize> = (0..20).map(|query| data.rows(query).len()).collect();
+    let longest = sizes.iter().max().unwrap();
+    let query = data.query(sizes.iter().position(|size| size == longest).unwrap()).id().to_owned();
+    let config = model(&data, None);
+    let batcher = Batcher::new(&data, &config).unwrap();
+    for most in [0, *longest, usize::MAX] {
+        batcher.check_set_sizes(most).unwrap();
+    }
+    let message = batcher.check_set_sizes(longest - 1).unwrap_err().to_string();
+    for part in [format!("query {query} has {longest} documents"), format!("--top-k {}", longest - 1)] {
+        assert!(message.contains(&part), "{message}");
+    }
+    let cut = ModelConfig { top_k: Some(longest - 1), ..config };
+    Batcher::new(&data, &cut).unwrap().check_set_sizes(longest - 1).unwrap();
 }
 
 #[test]

@@ -114,9 +114,11 @@ impl<'a> Parts<'a> {
             let role =
                 || format!("fold {} {does} part {}, {}", fold.number, part + 1, self.paths[part].display());
             // Alignment, rankings and the rows of ordinal tables.
-            if let Err(error) = Batcher::new(data, &model) {
-                bail!("{}: {error}{}", role(), self.advice(data, columns));
-            }
+            let batcher = match Batcher::new(data, &model) {
+                Ok(batcher) => batcher,
+                Err(error) => bail!("{}: {error}{}", role(), self.advice(data, columns)),
+            };
+            batcher.check_set_sizes(config.max_set_size).with_context(role)?;
             if does == "trains on" {
                 continue;
             }

@@ -12,7 +12,7 @@ use setrank::data::normalize::{Fill, Kind, WithinSet};
 use setrank::device::choice::{Fusion, MatrixKernels};
 use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
-use setrank::train::config::{DeviceChoice, Ordinal, Preset, Select, Size};
+use setrank::train::config::{DeviceChoice, Layout, Ordinal, Preset, Select, Size};
 use setrank::train::optimizer::Schedule;
 
 /// Flags given on the command line, as a layer over TOML and preset.
@@ -220,6 +220,15 @@ pub struct Flags {
     #[arg(long, value_name = "N", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_docs: Option<usize>,
+    /// Which sets share a batch: ragged takes any, in a random order; bucketed those of like sizes, in batches in a random
+    /// order. No batch is padded either way [default: ragged]
+    #[arg(long, help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+    /// Refuse data with a set of more than N documents, after --top-k, which cuts sets; 0 = any [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Optimisation")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_set_size: Option<usize>,
     /// Batches whose gradients make one step [default: 1]
     #[arg(long, value_name = "N", help_heading = "Optimisation")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use setrank::data::{Dataset, Normalize};
 use setrank::files::write_atomically;
 use setrank::model::SetRank;
 use setrank::train::checkpoint::{self, Checkpoint};
-use setrank::train::config::Ordinal;
+use setrank::train::config::{Layout, Ordinal};
 use setrank::train::log::EventWriter;
 use setrank::train::optimizer::Schedule;
 use setrank::train::state::{STATE, State, fingerprint};
@@ -35,6 +35,7 @@ const TRAIN_CONFIG: &str = "train.toml";
 const FREE_ON_RESUME: [&str; 11] = [
     "train",
     "valid",
+    "max_set_size",
     "max_seconds",
     "patience",
     "threads",
@@ -390,6 +391,12 @@ pub fn train(
     compute::choose(config.asked(), &of_model)?;
     if let Some(feeding) = trainer.feeding() {
         tell!("{feeding}");
+    }
+    if config.layout == Layout::Bucketed {
+        let padding = trainer.padding();
+        tell!(
+            "batches of sets of like sizes: padded to the longest, they would have {padding:.2} rows a document"
+        );
     }
     let mut reporter = Reporter::new(folder, resumed_at, &trainer)?;
     let stop = trainer.run(folder, &mut reporter, interrupt::cooperate())?;
