@@ -23,6 +23,16 @@ pub enum Encoder {
     Imsab,
 }
 
+impl Encoder {
+    /// As flags and files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoder::Msab => "msab",
+            Encoder::Imsab => "imsab",
+        }
+    }
+}
+
 /// The layer that takes features to the hidden width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -199,6 +199,7 @@ impl<'a> GpuTrial<'a> {
         let of_kernels: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
         Ok(Measured {
             seconds,
+            unpadding_s: Vec::new(),
             allocations_per_step: None,
             peak_rss_bytes: machine::peak_rss(),
             gpu: Some(GpuFigures {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::hand_over::{HandOver, Layout};
 use super::machine;
 use super::report::Report;
 use super::trial::Trial;
@@ -48,6 +49,8 @@ pub struct Plan {
     pub warmup: usize,
     /// Where.
     pub device: Device,
+    /// How its batch is handed over.
+    pub hand_over: HandOver,
 }
 
 impl Plan {
@@ -70,7 +73,11 @@ impl Plan {
             Mode::Train => 4,
             Mode::Infer => 1,
         };
-        let batch = self.documents() as f64 * (self.config.input_size() as f64 + 1.0);
+        let grids = match self.hand_over.layout {
+            Layout::Ragged => 0,
+            _ => self.hand_over.rows(&self.sizes),
+        };
+        let batch = (self.documents() + grids) as f64 * (self.config.input_size() as f64 + 1.0);
         let values = (arrays * parameters) as f64 + batch;
         if self.device.is_gpu() {
             // All that is computed is on the GPU.
@@ -116,6 +123,7 @@ impl Plan {
         if self.sizes.contains(&0) {
             return Err(Error::config("a set has no document: give each at least 1"));
         }
+        self.hand_over.check(&self.sizes)?;
         if self.config.num_rankings() > 0 {
             return Err(Error::config("a benchmark's batch has no initial ranking: leave `ordinal` out"));
         }
@@ -147,7 +155,16 @@ mod tests {
             encoder: Encoder::Imsab,
             ..ModelConfig::default()
         };
-        Plan { mode, config, sizes: vec![3, 1, 5], seed: 1, steps: 4, warmup: 1, device: Device::Cpu }
+        Plan {
+            mode,
+            config,
+            sizes: vec![3, 1, 5],
+            seed: 1,
+            steps: 4,
+            warmup: 1,
+            device: Device::Cpu,
+            hand_over: HandOver::default(),
+        }
     }
 
     #[test]
@@ -166,6 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn a_padded_step_is_measured_with_its_unpadding() {
+        for mode in [Mode::Train, Mode::Infer] {
+            for (layout, rows) in [(Layout::Padded, 15), (Layout::Masked, 15), (Layout::Bucketed, 9)] {
+                let hand_over = HandOver { layout, pad_to: None };
+                let report = Plan { hand_over, ..plan(mode) }.run(2).unwrap();
+                assert_eq!((report.docs, report.layout), (9, layout));
+                assert_eq!(report.rows_per_doc, f64::from(rows) / 9.0);
+                assert!(report.unpadding_s.is_some_and(|seconds| seconds < report.median_s), "{layout:?}");
+            }
+        }
+        let ragged = plan(Mode::Infer).run(1).unwrap();
+        assert_eq!((ragged.layout, ragged.rows_per_doc, ragged.unpadding_s), (Layout::Ragged, 1.0, None));
+    }
+
+    #[test]
     fn contradictions_are_errors() {
         let mut plan = plan(Mode::Train);
         let fails = |plan: &Plan, part: &str| {
@@ -176,6 +208,8 @@ mod tests {
         fails(&Plan { warmup: 0, ..plan.clone() }, "warmup");
         fails(&Plan { sizes: vec![], ..plan.clone() }, "sets");
         fails(&Plan { sizes: vec![2, 0], ..plan.clone() }, "no document");
+        let hand_over = HandOver { layout: Layout::Padded, pad_to: Some(4) };
+        fails(&Plan { hand_over, ..plan.clone() }, "the longest set has 5");
         plan.config.ordinal = Some(Default::default());
         fails(&plan, "initial ranking");
     }

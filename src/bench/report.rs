@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::floor::{self, Rates};
+use super::hand_over::{HandOver, Layout};
 use super::machine;
 use super::plan::{Mode, Plan};
 use crate::config::Encoder;
@@ -16,6 +17,8 @@ use crate::ops::simd::level;
 pub(super) struct Measured {
     /// Seconds of each timed step, at least one.
     pub seconds: Vec<f64>,
+    /// Those of each in which its batch was unpadded, where that is handed over padded.
+    pub unpadding_s: Vec<f64>,
     pub allocations_per_step: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub gpu: Option<GpuFigures>,
@@ -69,6 +72,7 @@ impl Measured {
     /// Adds what was found of the same plan at another time.
     pub fn add(&mut self, other: Measured) {
         self.seconds.extend(other.seconds);
+        self.unpadding_s.extend(other.unpadding_s);
         self.allocations_per_step = largest([self.allocations_per_step, other.allocations_per_step]);
         self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
         // The fastest copy, and of all else the newest.
@@ -119,6 +123,13 @@ pub struct Report {
     pub isa: &'static str,
     /// Medians of the seconds of each round's steps, in order.
     pub rounds_s: Vec<f64>,
+    /// How its batch was handed over.
+    pub layout: Layout,
+    /// Rows a document that was handed over, padding included.
+    pub rows_per_doc: f64,
+    /// Median of the seconds in which the batch of a step was unpadded: a part of the step, but on a GPU, where the host
+    /// does it meanwhile; absent where it is handed over ragged.
+    pub unpadding_s: Option<f64>,
     /// What was found of the GPU, where one took the steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuFigures>,
@@ -129,13 +140,14 @@ pub struct Report {
 impl Report {
     /// The figures of `plan`.
     pub(super) fn new(plan: &Plan, measured: Measured) -> Self {
-        let Measured { mut seconds, allocations_per_step, peak_rss_bytes, gpu } = measured;
-        let of_round = |round: &[f64]| {
-            let mut round = round.to_vec();
-            round.sort_unstable_by(f64::total_cmp);
-            median(&round)
+        let Measured { mut seconds, unpadding_s, allocations_per_step, peak_rss_bytes, gpu } = measured;
+        let sorted_median = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_unstable_by(f64::total_cmp);
+            median(&values)
         };
-        let rounds_s = seconds.chunks(plan.steps).map(of_round).collect();
+        let rounds_s = seconds.chunks(plan.steps).map(sorted_median).collect();
+        let unpadding_s = (!unpadding_s.is_empty()).then(|| sorted_median(&unpadding_s));
         seconds.sort_unstable_by(f64::total_cmp);
         let docs: usize = plan.sizes.iter().sum();
         let median_s = median(&seconds);
@@ -159,16 +171,11 @@ impl Report {
             cpu: machine::cpu_name(),
             isa: level().name(),
             rounds_s,
+            layout: plan.hand_over.layout,
+            rows_per_doc: plan.hand_over.rows(&plan.sizes) as f64 / docs as f64,
+            unpadding_s,
             gpu,
             plan: plan.clone(),
-        }
-    }
-
-    /// The encoder as flags and files write it.
-    pub fn encoder_name(&self) -> &'static str {
-        match self.encoder {
-            Encoder::Msab => "msab",
-            Encoder::Imsab => "imsab",
         }
     }
 
@@ -186,6 +193,26 @@ impl Report {
             gpu.share_of_floor = gpu.floor_docs_per_s.map(|floor| self.docs_per_s / floor);
         }
         self
+    }
+
+    /// How the batch was handed over, and what its padding cost or would.
+    fn layout_in_words(&self) -> String {
+        let name = self.layout.name();
+        match self.unpadding_s {
+            Some(seconds) => format!(
+                "{name}, {:.2} rows a document, unpadded in {:.3} ms ({:.2} % of a step)",
+                self.rows_per_doc,
+                1e3 * seconds,
+                100.0 * seconds / self.median_s
+            ),
+            None => {
+                let padded = HandOver { layout: Layout::Padded, pad_to: None }.rows(&self.plan.sizes);
+                format!(
+                    "{name}; padded it would have {:.2} rows a document",
+                    padded as f64 / self.docs as f64
+                )
+            }
+        }
     }
 
     /// The most memory that was held: the GPU's, where one took the steps, else the process's.
@@ -209,7 +236,7 @@ pub fn largest(measured: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 /// Of ascending numbers, at least one.
-fn median(sorted: &[f64]) -> f64 {
+pub(super) fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { 0.5 * (sorted[middle - 1] + sorted[middle]) }
 }
@@ -240,8 +267,9 @@ impl fmt::Display for Report {
             None => format!("{} ({}), {} thread(s)", self.cpu, self.isa, self.threads),
         };
         let mut rows = vec![
-            ("model", format!("{}, {what}", self.encoder_name())),
+            ("model", format!("{}, {what}", self.encoder.name())),
             ("batch", format!("{} sets, {} documents", self.sets, self.docs)),
+            ("layout", self.layout_in_words()),
             ("machine", machine),
             ("documents", format!("{:.0} a second", self.docs_per_s)),
             (
@@ -326,6 +354,7 @@ mod tests {
     fn rounds_count_together() {
         let measured = |seconds: &[f64], allocations: f64, peak| Measured {
             seconds: seconds.to_vec(),
+            unpadding_s: Vec::new(),
             allocations_per_step: Some(allocations),
             peak_rss_bytes: peak,
             gpu: None,

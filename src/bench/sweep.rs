@@ -1,11 +1,10 @@
-//! How speed and memory grow with the size of a set, of a batch, of the model: the same benchmark along one axis, for
-//! both encoders.
-
-use std::fmt::Write;
+//! How speed and memory grow with the size of a set, of a batch, of the model, and what padding costs: the same benchmark
+//! along one axis, for both encoders.
 
 use serde::Serialize;
 
 use super::chart::{Chart, Line};
+use super::hand_over::{HandOver, Layout};
 use super::plan::{Mode, Plan};
 use super::report::{Measured, Report, largest};
 use super::trial::Trial;
@@ -36,6 +35,8 @@ pub enum Sweep {
     Documents,
     /// Blocks of the model, 1 to 12.
     Blocks,
+    /// Rows handed over for the same sets: ragged, in buckets, padded, under a mask as long as the next power of two.
+    Layouts,
 }
 
 impl Sweep {
@@ -45,6 +46,7 @@ impl Sweep {
             Sweep::Sizes => "Documents of a set",
             Sweep::Documents => "Documents of a batch",
             Sweep::Blocks => "Blocks",
+            Sweep::Layouts => "Rows handed over, padding included",
         }
     }
 
@@ -68,6 +70,15 @@ impl Sweep {
                     (blocks, plan)
                 })
                 .collect(),
+            Sweep::Layouts => {
+                let longest = base.sizes.iter().copied().max().unwrap_or(1);
+                let layouts = [Layout::Ragged, Layout::Bucketed, Layout::Padded, Layout::Masked];
+                let with_layout = |layout| {
+                    let pad_to = (layout == Layout::Masked).then(|| longest.next_power_of_two());
+                    Plan { hand_over: HandOver { layout, pad_to }, ..base.clone() }
+                };
+                layouts.map(with_layout).map(|plan| (plan.hand_over.rows(&plan.sizes), plan)).into()
+            }
         }
     }
 
@@ -164,14 +175,49 @@ impl Growth {
         Ok(Growth { sweep, mode: base.mode, points: points.collect() })
     }
 
-    /// Documents a second along the axis.
+    /// Documents a second along the axis; along [`Sweep::Layouts`] beside what they would be if rows of padding were
+    /// computed as documents are: those of the ragged batch, divided by the rows a document.
     pub fn speed(&self) -> Chart {
-        self.chart("Documents a second", |report| Some(report.docs_per_s))
+        let mut chart = self.chart("Documents a second", |report| Some(report.docs_per_s));
+        if self.sweep == Sweep::Layouts {
+            for encoder in [Encoder::Msab, Encoder::Imsab] {
+                let of_encoder = || self.points.iter().filter(|point| point.report.encoder == encoder);
+                chart.lines.push(Line {
+                    name: format!("{}, were padding computed", encoder.name()),
+                    points: of_encoder()
+                        .filter_map(|p| Some((p.at as f64, self.were_padding_computed(p)?)))
+                        .collect(),
+                });
+            }
+        }
+        chart
+    }
+
+    /// Documents a second of the ragged batch, if it had the rows of this one.
+    fn were_padding_computed(&self, point: &Point) -> Option<f64> {
+        let is_ragged = |other: &&Point| {
+            (other.report.encoder, other.report.layout) == (point.report.encoder, Layout::Ragged)
+        };
+        let ragged = self.points.iter().find(is_ragged)?;
+        Some(ragged.report.docs_per_s / point.report.rows_per_doc)
     }
 
     /// 10⁹ operations a second along the axis, of those that [`flops`](crate::model::flops) counts.
     pub fn rate(&self) -> Chart {
         self.chart("GFLOP/s", |report| Some(report.gflops))
+    }
+
+    /// The share along the axis of what a large product of matrices reaches, in percent; of the floor, on a GPU.
+    pub fn share(&self) -> Chart {
+        let on_gpu = self.points.iter().any(|point| point.report.gpu.is_some());
+        let y = if on_gpu { "Share of the floor, %" } else { "Share of the peak, %" };
+        self.chart(y, |report| {
+            let share = match &report.gpu {
+                Some(gpu) => gpu.share_of_floor,
+                None => report.share,
+            };
+            share.map(|share| 100.0 * share)
+        })
     }
 
     /// The most memory of the process, or of the GPU, along the axis, in MiB.
@@ -185,10 +231,10 @@ impl Growth {
             Mode::Infer => "Scoring",
         };
         let line = |encoder: Encoder| {
-            let of_encoder = || self.points.iter().filter(|point| point.report.encoder == encoder);
+            let of_encoder = self.points.iter().filter(|point| point.report.encoder == encoder);
             Line {
-                name: of_encoder().next().map_or("", |point| point.report.encoder_name()).to_owned(),
-                points: of_encoder().filter_map(|p| Some((p.at as f64, value(&p.report)?))).collect(),
+                name: encoder.name().to_owned(),
+                points: of_encoder.filter_map(|p| Some((p.at as f64, value(&p.report)?))).collect(),
             }
         };
         Chart {
@@ -201,29 +247,59 @@ impl Growth {
 
     /// A Markdown table.
     pub fn markdown(&self) -> String {
-        let mut table = format!(
-            "| encoder | {} | docs | docs/s | GFLOP/s | share of peak | memory, MiB | allocations a step |\n\
-             |---|---:|---:|---:|---:|---:|---:|---:|\n",
-            self.sweep.axis().to_lowercase()
-        );
-        let absent = || "–".to_owned();
-        for Point { at, report } in &self.points {
-            let share = report.share.map_or_else(absent, |share| format!("{:.0} %", 100.0 * share));
-            let memory = report
-                .memory_bytes()
-                .map_or_else(absent, |bytes| format!("{:.0}", bytes as f64 / f64::from(1 << 20)));
-            let allocations = report.allocations_per_step.map_or_else(absent, |count| format!("{count:.1}"));
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                table,
-                "| {} | {at} | {} | {:.0} | {:.1} | {share} | {memory} | {allocations} |",
-                report.encoder_name(),
-                report.docs,
-                report.docs_per_s,
-                report.gflops
-            );
+        let axis = self.sweep.axis().to_lowercase();
+        let mut columns = vec!["encoder", &axis, "docs", "docs/s", "GFLOP/s", "share of peak", "memory, MiB"];
+        columns.push("allocations a step");
+        let on_gpu = self.points.iter().any(|point| point.report.gpu.is_some());
+        if on_gpu {
+            columns.push("share of floor");
+        }
+        if self.sweep == Sweep::Layouts {
+            columns.extend([
+                "layout",
+                "rows a document",
+                "unpadding, % of a step",
+                "docs/s, were padding computed",
+            ]);
+        }
+        let row = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+        let mut table = row(&columns) + "|---" + &"|---:".repeat(columns.len() - 1) + "|\n";
+        for point in &self.points {
+            let cells = self.cells(point, on_gpu);
+            table += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
         }
         table
+    }
+
+    /// The cells of a point's row.
+    fn cells(&self, point: &Point, on_gpu: bool) -> Vec<String> {
+        let absent = || "–".to_owned();
+        let percent = |share: Option<f64>, decimals: usize| {
+            share.map_or_else(absent, |share| format!("{:.decimals$} %", 100.0 * share))
+        };
+        let Point { at, report } = point;
+        let mut cells = vec![
+            report.encoder.name().to_owned(),
+            at.to_string(),
+            report.docs.to_string(),
+            format!("{:.0}", report.docs_per_s),
+            format!("{:.1}", report.gflops),
+            percent(report.share, 0),
+            report
+                .memory_bytes()
+                .map_or_else(absent, |bytes| format!("{:.0}", bytes as f64 / f64::from(1 << 20))),
+            report.allocations_per_step.map_or_else(absent, |count| format!("{count:.1}")),
+        ];
+        if on_gpu {
+            cells.push(percent(report.gpu.as_ref().and_then(|gpu| gpu.share_of_floor), 0));
+        }
+        if self.sweep == Sweep::Layouts {
+            cells.push(report.layout.name().to_owned());
+            cells.push(format!("{:.2}", report.rows_per_doc));
+            cells.push(percent(report.unpadding_s.map(|seconds| seconds / report.median_s), 2));
+            cells.push(self.were_padding_computed(point).map_or_else(absent, |speed| format!("{speed:.0}")));
+        }
+        cells
     }
 }
 
@@ -251,6 +327,7 @@ mod tests {
             steps: 1,
             warmup: 1,
             device: Device::Cpu,
+            hand_over: HandOver::default(),
         }
     }
 
@@ -290,6 +367,26 @@ mod tests {
         let table = growth.markdown();
         assert_eq!(table.lines().count(), 2 + 2 * BLOCKS.len());
         assert!(table.contains("| msab | 12 | 5 |"), "{table}");
+    }
+
+    #[test]
+    fn layouts_stand_beside_their_padding() {
+        let base = Plan { sizes: vec![2, 3, 1, 5, 5, 1, 2, 2, 9], ..base() };
+        let growth = Growth::measure(Sweep::Layouts, &base, 1, || Ok(None), |_, _| ()).unwrap();
+        let layouts: Vec<(usize, Layout)> =
+            growth.points[..4].iter().map(|point| (point.at, point.report.layout)).collect();
+        // Buckets of two sets: 1 1, 2 2, 2 3, 5 5, 9.
+        let expected =
+            [(30, Layout::Ragged), (31, Layout::Bucketed), (81, Layout::Padded), (144, Layout::Masked)];
+        assert_eq!(layouts, expected);
+        let speed = growth.speed();
+        let [msab, _, computed, _] = &speed.lines[..] else { panic!("four lines") };
+        assert_eq!(computed.points[0], msab.points[0]);
+        assert!((computed.points[3].1 / msab.points[0].1 - 30.0 / 144.0).abs() < 1e-12);
+        let table = growth.markdown();
+        assert!(table.contains("| masked | 4.80 |") && table.contains("| ragged | 1.00 | – |"), "{table}");
+        let bars: Vec<usize> = table.lines().map(|line| line.matches('|').count()).collect();
+        assert_eq!(bars, [13; 10]);
     }
 
     #[test]

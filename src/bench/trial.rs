@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use super::hand_over::HandedOver;
 use super::report::Measured;
 use super::{Mode, Plan, allocations, machine};
 use crate::config::Input;
@@ -23,8 +24,9 @@ const GRADES: u32 = 5;
 /// A [`Plan`] with what its rounds share.
 pub(super) enum Trial<'a> {
     Cpu(Box<CpuTrial<'a>>),
+    /// What is handed over in grids is unpadded by the host, which is ahead of the GPU: beside the steps.
     #[cfg(feature = "cuda")]
-    Gpu(Box<super::gpu::GpuTrial<'a>>),
+    Gpu(Box<super::gpu::GpuTrial<'a>>, &'a Plan),
 }
 
 impl<'a> Trial<'a> {
@@ -36,13 +38,15 @@ impl<'a> Trial<'a> {
             return Self::on_gpu(plan, model);
         }
         let parameters = model.layout().init(plan.seed);
-        Ok(Trial::Cpu(Box::new(CpuTrial { plan, batch: batch(plan), parameters, model })))
+        let batch = batch(plan);
+        let handed_over = HandedOver::new(plan, &batch)?;
+        Ok(Trial::Cpu(Box::new(CpuTrial { plan, batch, handed_over, parameters, model })))
     }
 
     #[cfg(feature = "cuda")]
     fn on_gpu(plan: &'a Plan, model: SetRank) -> Result<Self> {
         let (objective, lr) = objective();
-        Ok(Trial::Gpu(Box::new(super::gpu::GpuTrial::new(plan, model, objective, lr)?)))
+        Ok(Trial::Gpu(Box::new(super::gpu::GpuTrial::new(plan, model, objective, lr)?), plan))
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -55,7 +59,15 @@ impl<'a> Trial<'a> {
         match self {
             Trial::Cpu(trial) => trial.measure(),
             #[cfg(feature = "cuda")]
-            Trial::Gpu(trial) => trial.measure(),
+            Trial::Gpu(trial, plan) => {
+                let mut measured = trial.measure()?;
+                let mut batch = batch(plan);
+                if let Some(handed_over) = HandedOver::new(plan, &batch)? {
+                    let times = (0..plan.steps).map(|_| handed_over.unpad(&mut batch));
+                    measured.unpadding_s = times.collect::<Result<_>>()?;
+                }
+                Ok(measured)
+            }
         }
     }
 }
@@ -64,27 +76,26 @@ impl<'a> Trial<'a> {
 pub(super) struct CpuTrial<'a> {
     plan: &'a Plan,
     batch: Batch,
+    handed_over: Option<HandedOver>,
     parameters: Vec<f32>,
     model: SetRank,
 }
 
 impl CpuTrial<'_> {
-    fn measure(&self) -> Result<Measured> {
+    fn measure(&mut self) -> Result<Measured> {
         machine::restart_peak_rss();
-        let (seconds, allocations_per_step) = match self.plan.mode {
-            Mode::Train => self.train()?,
-            Mode::Infer => self.infer()?,
-        };
-        Ok(Measured { seconds, allocations_per_step, peak_rss_bytes: machine::peak_rss(), gpu: None })
+        match self.plan.mode {
+            Mode::Train => self.train(),
+            Mode::Infer => self.infer(),
+        }
     }
 
-    /// Seconds of each timed training step, and allocations a step.
-    fn train(&self) -> Result<(Vec<f64>, Option<f64>)> {
+    fn train(&mut self) -> Result<Measured> {
         let (objective, lr) = objective();
         let weights = Weights::new(self.parameters.clone());
         let mut learner = CpuLearner::new(self.model.clone(), weights, objective);
-        let (seed, sets, batch) = (self.plan.seed, self.plan.sizes.len(), &self.batch);
-        self.time(move |step| {
+        let (seed, sets) = (self.plan.seed, self.plan.sizes.len());
+        time(self.plan, &mut self.batch, self.handed_over.as_ref(), move |step, batch| {
             learner.begin();
             let training = TrainingStep { seed, step };
             let losses_are_finite =
@@ -97,38 +108,54 @@ impl CpuTrial<'_> {
         })
     }
 
-    /// Seconds of each timed forward pass, and allocations a pass.
-    fn infer(&self) -> Result<(Vec<f64>, Option<f64>)> {
-        let Batch { features, offsets, ordinals, .. } = &self.batch;
-        let inputs = Inputs { features, offsets, ordinals };
+    fn infer(&mut self) -> Result<Measured> {
+        let (model, parameters) = (&self.model, &self.parameters);
         let mut workspace = Workspace::default();
-        self.time(move |_| {
-            self.model.forward(&mut workspace, &self.parameters, inputs, Keep::Nothing, None);
+        time(self.plan, &mut self.batch, self.handed_over.as_ref(), move |_, batch| {
+            let Batch { features, offsets, ordinals, .. } = batch;
+            let inputs = Inputs { features, offsets, ordinals };
+            model.forward(&mut workspace, parameters, inputs, Keep::Nothing, None);
             Ok(())
         })
     }
+}
 
-    /// Takes the steps of warm-up and those that count; `step` is told its number.
-    fn time(&self, mut step: impl FnMut(u64) -> Result<()> + Send) -> Result<(Vec<f64>, Option<f64>)> {
-        let Plan { steps, warmup, .. } = *self.plan;
-        let mut seconds = Vec::with_capacity(steps);
-        in_pool(move || {
-            let mut number = 0;
-            let mut next = || {
-                number += 1;
-                step(number - 1)
-            };
-            (0..warmup).try_for_each(|_| next())?;
-            let before = allocations::count();
-            for _ in 0..steps {
-                let started = Instant::now();
-                next()?;
-                seconds.push(started.elapsed().as_secs_f64());
+/// Takes the steps of warm-up and those that count, each on `batch`, of what is handed over where that is not the same;
+/// `step` is told its number.
+fn time(
+    plan: &Plan,
+    batch: &mut Batch,
+    handed_over: Option<&HandedOver>,
+    mut step: impl FnMut(u64, &Batch) -> Result<()> + Send,
+) -> Result<Measured> {
+    let Plan { steps, warmup, .. } = *plan;
+    let (mut seconds, mut unpadding_s) = (Vec::with_capacity(steps), Vec::with_capacity(warmup + steps));
+    in_pool(move || {
+        let mut number = 0;
+        let mut next = |unpadding_s: &mut Vec<f64>| {
+            if let Some(handed_over) = handed_over {
+                unpadding_s.push(handed_over.unpad(batch)?);
             }
-            let count = allocations::count().zip(before).map(|(after, before)| after - before);
-            Ok((seconds, count.map(|count| count as f64 / steps as f64)))
+            number += 1;
+            step(number - 1, batch)
+        };
+        (0..warmup).try_for_each(|_| next(&mut unpadding_s))?;
+        unpadding_s.clear();
+        let before = allocations::count();
+        for _ in 0..steps {
+            let started = Instant::now();
+            next(&mut unpadding_s)?;
+            seconds.push(started.elapsed().as_secs_f64());
+        }
+        let count = allocations::count().zip(before).map(|(after, before)| after - before);
+        Ok(Measured {
+            seconds,
+            unpadding_s,
+            allocations_per_step: count.map(|count| count as f64 / steps as f64),
+            peak_rss_bytes: machine::peak_rss(),
+            gpu: None,
         })
-    }
+    })
 }
 
 /// Random features and labels: normal, or uniform in [0, 1) for the rbf input. Every document draws from a sequence of
@@ -175,6 +202,7 @@ pub(super) fn not_finite(step: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::hand_over::HandOver;
     use crate::config::ModelConfig;
     use crate::device::choice::Device;
 
@@ -189,6 +217,7 @@ mod tests {
             steps: 1,
             warmup: 1,
             device: Device::Cpu,
+            hand_over: HandOver::default(),
         };
         let longer = Plan { sizes: vec![3, 200], ..plan.clone() };
         let other = Plan { seed: 2, ..plan.clone() };

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
-use setrank::bench::{Growth, Mode, Plan, SizeSource, Sweep, largest, machine, peak};
+use setrank::bench::{
+    Growth, HandOver, Latencies, Layout, Mode, Plan, SizeSource, Sweep, largest, machine, peak,
+};
 use setrank::config::{Encoder, Input, ModelConfig};
+use setrank::data::layout::MAX_CELLS;
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::device::choice::Device;
 use setrank::files::write_atomically;
@@ -21,6 +24,9 @@ const DEFAULT_SIZE: usize = 40;
 
 /// Blocks where nothing says how many.
 const DEFAULT_BLOCKS: usize = 6;
+
+/// Steps, and queries of each size whose latency is measured, where nothing says how many.
+const DEFAULT_STEPS: [u32; 2] = [10, 200];
 
 /// Arguments of `setrank bench`.
 #[derive(clap::Args)]
@@ -42,8 +48,15 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "sets", value_parser = clap::value_parser!(u32).range(1..=1 << 30), help_heading = "Batch")]
     batch_docs: Option<u32>,
     /// Print the sizes, one a line, and measure nothing
-    #[arg(long, conflicts_with = "sweep", help_heading = "Batch")]
+    #[arg(long, conflicts_with_all = ["sweep", "json", "layout", "pad_to", "device", "kernels", "fuse"], help_heading = "Batch")]
     print_sizes: bool,
+    /// How the batch is handed over: ragged; padded to its longest set, with lengths; masked, documents anywhere; bucketed, in 8
+    /// padded grids of sets of like sizes. All but the first are turned into a ragged batch in every step [default: ragged]
+    #[arg(long, help_heading = "Batch")]
+    layout: Option<Layout>,
+    /// Rows that each set has with --layout padded or masked [default: as many as the longest]
+    #[arg(long, value_name = "N", requires = "layout", value_parser = clap::value_parser!(u32).range(1..=MAX_CELLS as i64), help_heading = "Batch")]
+    pad_to: Option<u32>,
     /// Features of a document
     #[arg(long, value_name = "N", default_value_t = 220, value_parser = clap::value_parser!(u32).range(..=1 << 24), help_heading = "Batch")]
     features: u32,
@@ -76,9 +89,9 @@ pub struct Args {
     #[arg(long, value_name = "K", default_value_t = 100, help_heading = "Model")]
     rbf_centers: usize,
 
-    /// Steps that are timed
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
-    steps: u32,
+    /// Steps that are timed [default: 10, of --latency 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
+    steps: Option<u32>,
     /// Steps before that are not
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Measuring")]
     warmup: u32,
@@ -93,6 +106,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Measuring")]
     json: Option<PathBuf>,
 
+    /// Measure how long single queries of 10, 100 and 500 documents take, from features to scores, each --steps times a round
+    #[arg(
+        long,
+        conflicts_with_all = ["sizes", "sizes_file", "sets", "batch_docs", "print_sizes", "layout", "pad_to", "sweep", "peak", "peak_side"],
+        help_heading = "Measuring"
+    )]
+    latency: bool,
     /// Measure both encoders while something grows; the flags that it decides itself are refused
     #[arg(
         long,
@@ -104,13 +124,13 @@ pub struct Args {
     sweep: Option<Sweep>,
     /// Compare how much kernels fuse, each rung of --fuse: measured on a GPU; counted, and predicted for an H100, of a training
     /// step of full size on sets of 40 or 384 documents
-    #[arg(long, conflicts_with_all = ["sweep", "print_sizes", "fuse"], help_heading = "Measuring")]
+    #[arg(long, conflicts_with_all = ["sweep", "print_sizes", "latency", "fuse"], help_heading = "Measuring")]
     ablate: bool,
     /// How often all of it is measured, a sweep along all places; the steps of all rounds count together [default: 3 of a
-    /// sweep and on a GPU, else 1]
+    /// sweep, of --latency and on a GPU, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Measuring")]
     rounds: Option<u32>,
-    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -rate.svg, -memory.svg
+    /// Folder for what a sweep finds: MODE-WHAT.json, .md, -speed.svg, -rate.svg, -share.svg, -memory.svg
     #[arg(short, long, value_name = "DIR", requires = "sweep", help_heading = "Measuring")]
     output: Option<PathBuf>,
 
@@ -126,6 +146,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     refuse_what_a_sweep_decides(&args)?;
+    if args.latency && args.mode == Mode::Train {
+        bail!("--latency is that of scoring: setrank bench infer --latency");
+    }
     let plan = plan(&args)?;
     let mut out = std::io::stdout().lock();
     if args.print_sizes {
@@ -147,28 +170,31 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         None if on_gpu => peak_of_gpu(side).map(Some),
         None => Ok(Some(peak::gflops(side))),
     };
-    let default_rounds = if on_gpu || args.sweep.is_some() { 3 } else { 1 };
+    let default_rounds = if on_gpu || args.sweep.is_some() || args.latency { 3 } else { 1 };
     let rounds = args.rounds.map_or(default_rounds, |rounds| rounds as usize);
+    if args.latency {
+        return write_out(args.json.as_deref(), &mut out, &Latencies::measure(&plan, rounds)?);
+    }
     if let (Some(sweep), Some(folder)) = (args.sweep, &args.output) {
         return grow(sweep, &plan, rounds, measure_peak, folder);
     }
     if args.ablate {
         let found = ablate::run(&plan, rounds, measure_peak)?;
-        return write(&mut out, args.json.as_deref(), &found);
+        return write_out(args.json.as_deref(), &mut out, &found);
     }
     plan.check()?;
     // Before and after: what else the machine does meanwhile would make a single figure too low.
     let before = measure_peak()?;
     let report = plan.run(rounds)?;
     let report = report.with_peak(largest([before, measure_peak()?]));
-    write(&mut out, args.json.as_deref(), &report)
+    write_out(args.json.as_deref(), &mut out, &report)
 }
 
-/// Writes what was found as a table, or as one JSON object to stdout (`-`) or a file.
-fn write(
-    out: &mut impl Write,
+/// Writes what was found as a table, or as one JSON object to stdout (`-`) or into a file.
+fn write_out(
     json: Option<&Path>,
-    found: &(impl Display + Serialize),
+    out: &mut impl Write,
+    found: &(impl Serialize + Display),
 ) -> anyhow::Result<()> {
     match json {
         None => write!(out, "{found}")?,
@@ -209,9 +235,11 @@ fn refuse_what_a_sweep_decides(args: &Args) -> anyhow::Result<()> {
         ("--batch-docs", args.batch_docs.is_some()),
     ];
     let blocks = [("--blocks", args.blocks.is_some())];
+    let layouts = [("--layout", args.layout.is_some())];
     let decided: &[(&str, bool)] = match args.sweep {
         Some(Sweep::Sizes) => &batch,
         Some(Sweep::Blocks) => &blocks,
+        Some(Sweep::Layouts) => &layouts,
         Some(Sweep::Documents) | None => &[],
     };
     if let (Some(sweep), Some((name, _))) = (args.sweep, decided.iter().find(|(_, given)| *given)) {
@@ -235,7 +263,7 @@ fn grow(
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let growth = Growth::measure(sweep, plan, rounds, measure_peak, |at, report| {
-        tell!("{} {at}: {} documents a second", report.encoder_name(), report.docs_per_s.round());
+        tell!("{} {at}: {} documents a second", report.encoder.name(), report.docs_per_s.round());
     })?;
     let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
     let json = serde_json::to_string_pretty(&growth)? + "\n";
@@ -244,6 +272,7 @@ fn grow(
         (".md", growth.markdown()),
         ("-speed.svg", growth.speed().svg()?),
         ("-rate.svg", growth.rate().svg()?),
+        ("-share.svg", growth.share().svg()?),
         ("-memory.svg", growth.memory().svg()?),
     ] {
         write_atomically(&folder.join(format!("{stem}{end}")), |out| out.write_all(text.as_bytes()))?;
@@ -290,8 +319,12 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
             None => source.sizes(args.sets.map(|sets| sets as usize), args.seed)?,
         },
         seed: args.seed,
-        steps: args.steps as usize,
+        steps: args.steps.unwrap_or(DEFAULT_STEPS[usize::from(args.latency)]) as usize,
         warmup: args.warmup as usize,
         device: Device::Cpu,
+        hand_over: HandOver {
+            layout: args.layout.unwrap_or_default(),
+            pad_to: args.pad_to.map(|cells| cells as usize),
+        },
     })
 }

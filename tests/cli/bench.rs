@@ -100,10 +100,67 @@ fn growth_is_written_as_data_tables_and_pictures() {
     assert_eq!(places, [2, 4, 8, 16, 32, 2, 4, 8, 16, 32]);
     assert!(growth["points"][9]["report"]["share"].as_f64().unwrap() > 0.0);
     contains(&folder.text("results/here/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
-    for picture in ["speed", "rate", "memory"] {
+    for picture in ["speed", "rate", "share", "memory"] {
         let svg = folder.text(&format!("results/here/infer-documents-{picture}.svg"));
         contains(&svg, &["<svg", "Documents of a batch", "imsab"]);
     }
+}
+
+#[test]
+fn padding_stands_beside_the_layout_that_has_it() {
+    let folder = Folder::new();
+    folder.file("sizes", "3\n1\n12\n");
+    for (layout, rows) in [
+        ("ragged", 16.0),
+        ("bucketed", 16.0),
+        ("padded", 36.0),
+        ("masked", 36.0),
+        ("padded --pad-to 14", 42.0),
+        ("masked --pad-to 20", 60.0),
+    ] {
+        for mode in ["train", "infer"] {
+            let batch = format!("{mode} --sizes-file sizes --layout {layout}");
+            let report = json(&folder, &batch);
+            let name = layout.split(' ').next().unwrap();
+            assert_eq!((&report["layout"], &report["docs"]), (&name.into(), &16.into()));
+            assert_eq!(report["rows_per_doc"], rows / 16.0, "{layout}");
+            assert_eq!(report["unpadding_s"].is_null(), name == "ragged");
+            contains(&folder.ok(&quick(&batch)), &[name, "rows a document"]);
+        }
+    }
+    folder.ok(&quick("infer --sweep layouts --sizes-file sizes --rounds 1 -o results"));
+    contains(
+        &folder.text("results/infer-layouts.md"),
+        &["| msab | 36 |", "| padded | 2.25 |", "| masked | 3.00 |"],
+    );
+    contains(&folder.text("results/infer-layouts-speed.svg"), &["padding included", "were padding computed"]);
+}
+
+#[test]
+fn single_queries_have_their_latency() {
+    let folder = Folder::new();
+    let quick = |more: &str| {
+        format!(
+            "bench infer --latency {} --features 6 --steps 5 --warmup 1 --rounds 2 {more}",
+            TINY.join(" ")
+        )
+    };
+    let found: Value = serde_json::from_str(&folder.ok(&quick("--json"))).unwrap();
+    assert_eq!((&found["encoder"], &found["device"]), (&"imsab".into(), &"cpu".into()));
+    let latencies = found["latencies"].as_array().unwrap();
+    for (latency, docs) in latencies.iter().zip([10, 100, 500]) {
+        assert_eq!((&latency["docs"], &latency["queries"]), (&docs.into(), &10.into()));
+        let [min, p50, p99, max] =
+            ["min_s", "p50_s", "p99_s", "max_s"].map(|key| latency[key].as_f64().unwrap());
+        assert!(0.0 < min && min <= p50 && p50 <= p99 && p99 <= max, "{latency}");
+        assert_eq!(latency["rounds_s"].as_array().unwrap().len(), 2);
+        assert!(latency["spread"].as_f64().unwrap() >= 0.0);
+    }
+    assert_eq!(latencies.len(), 3);
+    contains(
+        &folder.ok(&quick("--encoder msab")),
+        &["msab, one query at a time, on the cpu", "p99, ms", "500"],
+    );
 }
 
 #[test]
@@ -136,6 +193,11 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep sizes -o results --sizes-file sizes", &["--sizes-file", "--sweep sizes"]),
         ("infer --sweep documents -o results --sizes 1048576 --sets 65536", &["documents of a batch", "GiB"]),
         ("train --sweep sizes -o sizes", &["sizes is a file"]),
+        ("train --latency", &["bench infer --latency"]),
+        ("train --sweep layouts -o results --layout padded", &["--layout", "--sweep layouts"]),
+        ("train --layout padded --pad-to 39", &["--pad-to 39", "longest set has 40"]),
+        ("train --layout ragged --pad-to 40", &["--pad-to", "ragged"]),
+        ("infer --layout masked --sets 65536 --pad-to 1048576", &["GiB are free"]),
     ] {
         contains(&folder.fails(&format!("bench {arguments}")), parts);
     }
@@ -163,6 +225,15 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep sizes -o results --json", "cannot be used with"),
         ("train --sweep sizes -o results --encoder msab", "cannot be used with"),
         ("train --sweep sizes -o results --print-sizes", "cannot be used with"),
+        ("train --print-sizes --device cuda", "cannot be used with"),
+        ("train --print-sizes --kernels wgmma", "cannot be used with"),
+        ("train --print-sizes --fuse none", "cannot be used with"),
+        ("train --print-sizes --layout padded", "cannot be used with"),
+        ("infer --latency --sizes 40", "cannot be used with"),
+        ("infer --latency --peak-side 64", "cannot be used with"),
+        ("infer --layout flat", "bucketed"),
+        ("infer --pad-to 50", "--layout"),
+        ("infer --layout padded --pad-to 1048577", "1048576"),
     ] {
         let output = folder.run(&format!("bench {arguments}"));
         assert_eq!(output.status.code(), Some(2), "{arguments}");
