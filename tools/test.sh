@@ -39,7 +39,8 @@ if command -v shellcheck > /dev/null; then
 fi
 
 say "Tests"
-# All targets but the emulator's bench, which is as long to build as the kernels' tests.
+# All targets but most benches, which lints have checked: the emulator's is as long to build as the kernels' tests, and each of
+# the others compiles what it measures anew.
 cargo test --locked --workspace --lib --bins --tests --examples --bench letor --features cuda
 cargo test --locked --workspace --doc --features cuda
 # A build without the feature says so; nothing that computes differs.
