@@ -46,6 +46,20 @@ impl Chart {
         Ok(svg)
     }
 
+    /// The lower corner where lines leave more room.
+    fn legend(&self) -> SeriesLabelPosition {
+        let (mut left, mut right) = (f64::INFINITY, f64::INFINITY);
+        for line in &self.lines {
+            if let [(_, first), ..] = line.points[..] {
+                left = left.min(first);
+            }
+            if let [.., (_, last)] = line.points[..] {
+                right = right.min(last);
+            }
+        }
+        if left > right { SeriesLabelPosition::LowerLeft } else { SeriesLabelPosition::LowerRight }
+    }
+
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
         let points = || self.lines.iter().flat_map(|line| drawable(&line.points));
         let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(l, r), (x, _)| (l.min(x), r.max(x)));
@@ -84,7 +98,7 @@ impl Chart {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
+            .position(self.legend())
             .label_font(font(14.0))
             .legend_area_size(30)
             .margin(14)
@@ -121,6 +135,15 @@ mod tests {
             assert!(svg.contains(part), "{part}");
         }
         assert_eq!(svg.matches("<circle").count(), 5);
+        // Where msab ends lower than both begin, the legend is on the left.
+        let text_at = |svg: &str, text: &str| -> f64 {
+            let before = &svg[..svg.find(text).unwrap()];
+            before[before.rfind(" x=\"").unwrap() + 4..].split('"').next().unwrap().parse().unwrap()
+        };
+        assert!(text_at(&svg, "\nmsab") < f64::from(SIZE.0) / 2.0);
+        let rising = line("rising", &[(1.0, 1.0), (9.0, 2.0)]);
+        let rising = Chart { lines: vec![rising], ..chart.clone() };
+        assert!(text_at(&rising.svg().unwrap(), "\nrising") > f64::from(SIZE.0) / 2.0);
         for points in [vec![], vec![(5.0, 1.0)], vec![(0.0, 1.0), (f64::INFINITY, 0.0)]] {
             let chart = Chart { lines: vec![Line { name: String::new(), points }], ..chart.clone() };
             assert!(chart.svg().unwrap().ends_with("</svg>\n"));

@@ -248,8 +248,9 @@ impl Growth {
     /// A Markdown table.
     pub fn markdown(&self) -> String {
         let axis = self.sweep.axis().to_lowercase();
-        let mut columns = vec!["encoder", &axis, "docs", "docs/s", "GFLOP/s", "share of peak", "memory, MiB"];
-        columns.push("allocations a step");
+        let mut columns =
+            vec!["encoder", &axis, "docs", "docs/s", "docs/s, fastest step", "GFLOP/s", "share of peak"];
+        columns.extend(["memory, MiB", "allocations a step"]);
         let on_gpu = self.points.iter().any(|point| point.report.gpu.is_some());
         if on_gpu {
             columns.push("share of floor");
@@ -283,6 +284,7 @@ impl Growth {
             at.to_string(),
             report.docs.to_string(),
             format!("{:.0}", report.docs_per_s),
+            format!("{:.0}", report.docs as f64 / report.min_s),
             format!("{:.1}", report.gflops),
             percent(report.share, 0),
             report
@@ -386,7 +388,7 @@ mod tests {
         let table = growth.markdown();
         assert!(table.contains("| masked | 4.80 |") && table.contains("| ragged | 1.00 | – |"), "{table}");
         let bars: Vec<usize> = table.lines().map(|line| line.matches('|').count()).collect();
-        assert_eq!(bars, [13; 10]);
+        assert_eq!(bars, [14; 10]);
     }
 
     #[test]
