@@ -1,5 +1,6 @@
 //! Lines over a logarithmic axis as an SVG picture that reads on light and on dark pages.
 
+use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
 
 use crate::{Error, Result};
@@ -64,6 +65,10 @@ impl Chart {
         let points = || self.lines.iter().flat_map(|line| drawable(&line.points));
         let (left, right) = points().fold((f64::INFINITY, 0.0f64), |(l, r), (x, _)| (l.min(x), r.max(x)));
         let top = points().map(|(_, y)| y).fold(0.0, f64::max);
+        // Where something was measured, which powers of ten may all miss.
+        let mut places: Vec<f64> = points().map(|(x, _)| x).collect();
+        places.sort_unstable_by(f64::total_cmp);
+        places.dedup();
         let x_range = if left < right { left..right } else { 1.0..10.0 };
         let top = if top > 0.0 { top } else { 1.0 };
         let font = |size: f64| ("sans-serif", size).into_font().color(&TEXT);
@@ -74,7 +79,10 @@ impl Chart {
             .margin(14)
             .x_label_area_size(46)
             .y_label_area_size(72)
-            .build_cartesian_2d(x_range.log_scale(), 0.0..top * HEADROOM)?;
+            .build_cartesian_2d(
+                LogCoord::from(x_range.log_scale()).with_key_points(places),
+                0.0..top * HEADROOM,
+            )?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -135,6 +143,9 @@ mod tests {
             assert!(svg.contains(part), "{part}");
         }
         assert_eq!(svg.matches("<circle").count(), 5);
+        for place in ["\n10\n", "\n100\n", "\n1000\n"] {
+            assert!(svg.contains(place), "{place:?}");
+        }
         // Where msab ends lower than both begin, the legend is on the left.
         let text_at = |svg: &str, text: &str| -> f64 {
             let before = &svg[..svg.find(text).unwrap()];
@@ -143,7 +154,9 @@ mod tests {
         assert!(text_at(&svg, "\nmsab") < f64::from(SIZE.0) / 2.0);
         let rising = line("rising", &[(1.0, 1.0), (9.0, 2.0)]);
         let rising = Chart { lines: vec![rising], ..chart.clone() };
-        assert!(text_at(&rising.svg().unwrap(), "\nrising") > f64::from(SIZE.0) / 2.0);
+        let svg = rising.svg().unwrap();
+        assert!(text_at(&svg, "\nrising") > f64::from(SIZE.0) / 2.0);
+        assert!(svg.contains("\n9\n") && !svg.contains("\n10\n"));
         for points in [vec![], vec![(5.0, 1.0)], vec![(0.0, 1.0), (f64::INFINITY, 0.0)]] {
             let chart = Chart { lines: vec![Line { name: String::new(), points }], ..chart.clone() };
             assert!(chart.svg().unwrap().ends_with("</svg>\n"));
