@@ -46,11 +46,6 @@ mod linear;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/linear_few_rows.rs"]
 mod linear_few_rows;
-#[path = "../tests/kernels/linear_few_rows.rs"]
-mod linear_few_rows;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#[path = "../tests/kernels/linear_wide.rs"]
-mod linear_wide;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/linear_wide.rs"]
 mod linear_wide;

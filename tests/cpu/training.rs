@@ -245,7 +245,7 @@ fn batches_of_a_layout_are_bounded_by_documents(layout: Layout) {
 #[test]
 fn weights_that_are_not_finite_are_named() {
     let (data, folder) = (data(8, 3), tempfile::tempdir().unwrap());
-    let model = model(&data, None);
+    let (model, config) = (model(&data, None), config());
     for value in [f32::NAN, f32::INFINITY] {
         let set_rank = SetRank::new(model.clone()).unwrap();
         let layout = set_rank.layout();
@@ -255,7 +255,7 @@ fn weights_that_are_not_finite_are_named() {
         let says = format!("`{}` holds {value} at 0", last.name);
         let state = State::new(parameters, 0, 0);
         let batcher = Batcher::new(&data, &model).unwrap();
-        let mut trainer = Trainer::new(&config(), set_rank, batcher, None, state).unwrap();
+        let mut trainer = Trainer::new(&config, set_rank, batcher, None, state).unwrap();
         let stop = trainer.run(folder.path(), &mut Memory::default(), &AtomicBool::new(false));
         let message = stop.err().unwrap().to_string();
         assert!(message.contains("step 1: the loss of query") && message.contains(&says), "{message}");

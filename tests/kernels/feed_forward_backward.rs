@@ -312,7 +312,7 @@ fn results_are_those_of_five_kernels() {
         let dy = norm_alone(&problem.behind, &problem.behind.dy, sums);
         let fc1 = plan(width, inner);
         let buffers = vec![
-            (offset_of!(LinearForward, x), "x", given(problem.x())),
+            (offset_of!(LinearForward, x), "x", given(problem.rows())),
             (offset_of!(LinearForward, weight), "weight", given(&problem.weights[0])),
             (offset_of!(LinearForward, bias), "bias", given(&problem.bias)),
             (offset_of!(LinearForward, y), "y", poisoned::<bf16>(problem.shape.inner_values())),

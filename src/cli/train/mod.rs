@@ -32,7 +32,7 @@ mod observer;
 const TRAIN_CONFIG: &str = "train.toml";
 
 /// Keys that may change when a run is resumed: none of them alters a step, but for the last digits of another device.
-const FREE_ON_RESUME: [&str; 11] = [
+const FREE_ON_RESUME: [&str; 12] = [
     "train",
     "valid",
     "max_set_size",

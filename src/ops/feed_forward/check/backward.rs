@@ -66,7 +66,7 @@ impl Problem {
     }
 
     /// The network's rows `[rows, C]`.
-    pub fn x(&self) -> &[bf16] {
+    pub fn rows(&self) -> &[bf16] {
         &self.behind.added
     }
 
@@ -89,7 +89,7 @@ impl Problem {
             linear::forward(&mut y, x, Weights { weight, bias }, activation, &mut buffer);
             y
         };
-        let hidden = layer(&wide(self.x()), &weight1, &wide(&self.bias), Activation::Relu);
+        let hidden = layer(&wide(self.rows()), &weight1, &wide(&self.bias), Activation::Relu);
         let [of_inner, of_width] = [inner, width].map(|outputs| vec![0.0; outputs]);
         let mut d_hidden = layer(dy, &transposed(&weight2, inner), &of_inner, Activation::Identity);
         d_hidden.iter_mut().zip(&hidden).filter(|(_, h)| **h <= 0.0).for_each(|(d, _)| *d = 0.0);
@@ -107,7 +107,7 @@ impl Problem {
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let product = |a: &[f32], b: &[f32], inputs| plain_product(a, b, &draw.order(inputs), draw.sums);
         let biases = self.bias.iter().cycle();
-        let hidden: Vec<f32> = product(&narrow(self.x()), &weight1, width)
+        let hidden: Vec<f32> = product(&narrow(self.rows()), &weight1, width)
             .into_iter()
             .zip(biases)
             .map(|(h, bias)| rounded((h + bias).max(0.0)))
