@@ -16,8 +16,9 @@
 // Determinism sums over inner dimensions in order, as `linear_forward` has them, and of the LayerNorm before as
 //             `layer_norm_forward` has them: x and f have the same bits. A row has the same bits in any batch. No atomics.
 // Writes      `=`: y, statistics, and attended and output where they are not null.
-// Cost        4·rows·C·G FLOPs; 6·C bytes a row, 4·C more for backward, where three kernels have 12·C; the weights once for 128
-//             rows, by way of L2. Bound by products where C·G is of full size: 1.6 cycles of shared memory a product.
+// Cost        4·rows·C·G FLOPs; 6·C bytes a row, 4·C more for backward, where four kernels have 16·C + 4·G; the weights once for
+//             128 rows, by way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared
+//             memory a product (counters.txt).
 
 namespace feed_forward {
 namespace {

@@ -23,8 +23,9 @@
 //             sums its rows in a fixed order. No atomics.
 // Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
 // Cost        6·rows·C·G FLOPs; 14·C + 4·G bytes a row, where five kernels have 24·C + 8·G; C / 8 of parts; the weights of fc1
-//             twice and of fc2 once for 128 rows, by way of L2. Bound by products where C·G is of full size: 1.8 cycles of
-//             shared memory a product at C 256 (counters.txt), a quarter of one of weights on their way in.
+//             twice and of fc2 once for 128 rows, by way of L2, whose requests bound it where C·G is of full size
+//             (docs/fusion.md); 1.9 cycles of shared memory a product at C 256 (counters.txt), a quarter of one of weights on
+//             their way in.
 
 namespace feed_forward {
 namespace {

@@ -20,8 +20,8 @@
 //             atomics.
 // Writes      `=`: y, dx and all parts.
 // Cost        2·N·in·out FLOPs each; x is read out/256 times and W N/128 times, by way of L2; of the weights' gradients dy is
-//             read in/128 times and x out/256 times: a quarter and half of what blocks of 128 × 64 ask for, which these
-//             requests bound. A warp has a cycle of shared memory a product, and a quarter of one of what comes in.
+//             read in/128 times and x out/256 times: half of what blocks of 128 × 64 ask for a product, which these requests
+//             bound. A warp has a cycle of shared memory a product, and three eighths of one of what comes in.
 
 namespace {
 

@@ -73,7 +73,7 @@ impl HandOver {
         let longest = sizes.iter().copied().max().unwrap_or(0);
         if matches!(self.layout, Layout::Ragged | Layout::Bucketed) {
             return Err(Error::config(format!(
-                "--pad-to is of padded and masked batches: a {} one has no fixed length",
+                "--pad-to is of batches by --layout padded and masked: a {} one has no fixed length",
                 self.layout.name()
             )));
         }

@@ -48,14 +48,14 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "sets", value_parser = clap::value_parser!(u32).range(1..=1 << 30), help_heading = "Batch")]
     batch_docs: Option<u32>,
     /// Print the sizes, one a line, and measure nothing
-    #[arg(long, conflicts_with_all = ["sweep", "json", "layout", "pad_to", "device", "kernels", "fuse"], help_heading = "Batch")]
+    #[arg(long, conflicts_with_all = ["sweep", "json", "layout", "pad_to", "device", "kernels", "fuse", "graphs", "threads"], help_heading = "Batch")]
     print_sizes: bool,
     /// How the batch is handed over: ragged; padded to its longest set, with lengths; masked, documents anywhere; bucketed, in 8
     /// padded grids of sets of like sizes. All but the first are turned into a ragged batch in every step [default: ragged]
     #[arg(long, help_heading = "Batch")]
     layout: Option<Layout>,
     /// Rows that each set has with --layout padded or masked [default: as many as the longest]
-    #[arg(long, value_name = "N", requires = "layout", value_parser = clap::value_parser!(u32).range(1..=MAX_CELLS as i64), help_heading = "Batch")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_CELLS as i64), help_heading = "Batch")]
     pad_to: Option<u32>,
     /// Features of a document
     #[arg(long, value_name = "N", default_value_t = 220, value_parser = clap::value_parser!(u32).range(..=1 << 24), help_heading = "Batch")]
@@ -109,7 +109,7 @@ pub struct Args {
     /// Measure how long single queries of 10, 100 and 500 documents take, from features to scores, each --steps times a round
     #[arg(
         long,
-        conflicts_with_all = ["sizes", "sizes_file", "sets", "batch_docs", "print_sizes", "layout", "pad_to", "sweep", "peak", "peak_side"],
+        conflicts_with_all = ["sizes", "sizes_file", "sets", "batch_docs", "print_sizes", "layout", "pad_to", "sweep", "output", "peak", "peak_side"],
         help_heading = "Measuring"
     )]
     latency: bool,
@@ -124,7 +124,7 @@ pub struct Args {
     sweep: Option<Sweep>,
     /// Compare how much kernels fuse, each rung of --fuse: measured on a GPU; counted, and predicted for an H100, of a training
     /// step of full size on sets of 40 or 384 documents
-    #[arg(long, conflicts_with_all = ["sweep", "print_sizes", "latency", "fuse"], help_heading = "Measuring")]
+    #[arg(long, conflicts_with_all = ["sweep", "output", "print_sizes", "latency", "layout", "pad_to", "kernels", "fuse"], help_heading = "Measuring")]
     ablate: bool,
     /// How often all of it is measured, a sweep along all places; the steps of all rounds count together [default: 3 of a
     /// sweep, of --latency and on a GPU, else 1]
@@ -235,7 +235,7 @@ fn refuse_what_a_sweep_decides(args: &Args) -> anyhow::Result<()> {
         ("--batch-docs", args.batch_docs.is_some()),
     ];
     let blocks = [("--blocks", args.blocks.is_some())];
-    let layouts = [("--layout", args.layout.is_some())];
+    let layouts = [("--layout", args.layout.is_some()), ("--pad-to", args.pad_to.is_some())];
     let decided: &[(&str, bool)] = match args.sweep {
         Some(Sweep::Sizes) => &batch,
         Some(Sweep::Blocks) => &blocks,

@@ -70,6 +70,15 @@ pub enum LayoutError {
         /// Documents by the mask.
         in_mask: usize,
     },
+    /// Queries of a data set, and documents that would be numbered as if there were none.
+    #[error("queries are those of a data set: give the documents' rows too, or neither")]
+    QueriesWithoutRows,
+    /// Documents of a data set, and others that would be numbered.
+    #[error("the batch has documents' rows in a data set, the grid has none")]
+    OtherRows,
+    /// Features that are dropped otherwise than those of the batch.
+    #[error("features of the grid are dropped by other draws than those of the batch")]
+    OtherDropout,
     /// An array that has not the shape of the others.
     #[error("{array}: {found} are given, but {shape} makes {expected}")]
     WrongLength {
@@ -319,10 +328,11 @@ impl Grid {
         Ok(batch)
     }
 
-    /// Appends its sets to those of `batch`, which has as many features and initial rankings, or no set yet.
+    /// Appends its sets to those of `batch`, which is of the same kind, or has no set yet.
     ///
     /// # Errors
-    /// As [`batch`](Self::batch), and where `batch` has other features or rankings; it is then left as it was.
+    /// As [`batch`](Self::batch), and where `batch` has other features or rankings, drops features otherwise, or is of a data set
+    /// where this is not; it is then left as it was.
     pub fn append_to(&self, batch: &mut Batch) -> Result<(), LayoutError> {
         let cells = self.cells()?;
         self.check(&cells, batch)?;
@@ -356,6 +366,9 @@ impl Grid {
         if !self.rows.is_empty() {
             check_len("rows", self.rows.len(), count, shape)?;
         }
+        if self.rows.is_empty() && !self.queries.is_empty() {
+            return Err(LayoutError::QueriesWithoutRows);
+        }
         let numbers = count.saturating_mul(self.num_features);
         check_len("features", self.features.len(), numbers, "[B, n_max, F]")?;
         check_len("labels", self.labels.len(), count, shape)?;
@@ -363,6 +376,20 @@ impl Grid {
             check_len("ordinals of a ranking", ordinals.len(), count, shape)?;
         }
         if batch.offsets.len() > 1 {
+            let sets = batch.offsets.len() - 1;
+            let queries = if self.queries.is_empty() { 0 } else { sets };
+            check_len(
+                "queries of the batch",
+                batch.queries.len(),
+                queries,
+                "one a set where the grid has them",
+            )?;
+            if self.feature_dropout != batch.feature_dropout {
+                return Err(LayoutError::OtherDropout);
+            }
+            if self.rows.is_empty() && !batch.rows.iter().copied().eq(0..batch.rows.len()) {
+                return Err(LayoutError::OtherRows);
+            }
             let features = batch.rows.len().saturating_mul(self.num_features);
             check_len(
                 "features of the batch",
@@ -392,7 +419,8 @@ impl Batch {
 }
 
 fn lengths(batch: &Batch) -> Vec<usize> {
-    batch.offsets.windows(2).map(|ends| ends[1] - ends[0]).collect()
+    // Offsets that decrease make a set without documents, which is refused.
+    batch.offsets.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect()
 }
 
 fn check_len(
@@ -407,6 +435,8 @@ fn check_len(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::augment::Columns;
+    use crate::data::batch::Shuffle;
 
     fn grid() -> Grid {
         Grid {
@@ -483,7 +513,23 @@ mod tests {
         assert!(
             other.append_to(&mut batch).unwrap_err().to_string().contains("initial rankings of the batch")
         );
+        let of_data = Grid { queries: vec![4, 7], rows: vec![8, 9, 3, usize::MAX], ..grid() };
+        assert!(of_data.append_to(&mut batch).unwrap_err().to_string().contains("queries of the batch"));
+        let dropout = Some(FeatureDropout {
+            rate: 0.5,
+            shuffle: Shuffle { seed: 1, epoch: 2 },
+            columns: Columns { num_features: 2, first_within_set: 2 },
+        });
+        let other = Grid { feature_dropout: dropout, ..grid() };
+        assert_eq!(other.append_to(&mut batch).unwrap_err(), LayoutError::OtherDropout);
         assert_eq!(batch, before);
+        let mut of_set = of_data.batch().unwrap();
+        assert_eq!((&of_set.queries[..], &of_set.rows[..]), (&[4, 7][..], &[8, 9, 3][..]));
+        assert!(grid().append_to(&mut of_set).unwrap_err().to_string().contains("queries of the batch"));
+        let mut of_rows = Grid { queries: vec![], ..of_data.clone() }.batch().unwrap();
+        assert_eq!(grid().append_to(&mut of_rows).unwrap_err(), LayoutError::OtherRows);
+        let without = Grid { rows: vec![], ..of_data };
+        assert_eq!(without.batch().unwrap_err(), LayoutError::QueriesWithoutRows);
         batch.clear();
         grid().append_to(&mut batch).unwrap();
         assert_eq!(batch, grid().batch().unwrap());

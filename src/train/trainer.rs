@@ -360,7 +360,8 @@ impl<'a> Trainer<'a> {
             let Some(outcome) = self.learner.outcome(self.pending.len() > most)? else { break };
             let report = match self.report(step, &outcome) {
                 Err(Error::NonFinite(what)) => {
-                    return Err(Error::NonFinite(what + &self.weights_that_are_not_finite()?));
+                    let more = self.weights_that_are_not_finite().unwrap_or_default();
+                    return Err(Error::NonFinite(what + &more));
                 }
                 report => report?,
             };

@@ -163,6 +163,29 @@ fn single_queries_have_their_latency() {
     );
 }
 
+/// Without a GPU the rungs are told as they were counted, each faster than the one below.
+#[test]
+fn rungs_of_fusion_are_compared() {
+    let folder = Folder::new();
+    let table = folder.ok("bench train --ablate --encoder msab --sizes 384");
+    let rungs = ["none", "flash", "attention", "all"];
+    assert_eq!(
+        table.lines().filter(|line| rungs.iter().any(|rung| line.starts_with(rung))).count(),
+        4,
+        "{table}"
+    );
+    assert!(table.contains("predicted by the rates of an H100") && !table.contains("measured"), "{table}");
+    let found: Value = serde_json::from_str(&folder.ok("bench train --ablate --json")).unwrap();
+    assert!(found["encoder"] == "imsab" && found["docs"] == 1280 && found["num_blocks"] == 6, "{found}");
+    let predicted: Vec<f64> = found["rungs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rung| rung["counted"]["predicted_docs_per_s"].as_f64().unwrap())
+        .collect();
+    assert!(predicted.len() == 4 && predicted.is_sorted(), "{predicted:?}");
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     let folder = Folder::new();
@@ -197,6 +220,11 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep layouts -o results --layout padded", &["--layout", "--sweep layouts"]),
         ("train --layout padded --pad-to 39", &["--pad-to 39", "longest set has 40"]),
         ("train --layout ragged --pad-to 40", &["--pad-to", "ragged"]),
+        ("infer --pad-to 50", &["--pad-to", "--layout"]),
+        ("train --sweep layouts -o results --pad-to 90", &["--pad-to", "--sweep layouts"]),
+        ("train --ablate --sizes 41", &["on sets of 40 or 384 documents"]),
+        ("train --ablate --hidden 128", &["leave --hidden", "--device cuda"]),
+        ("infer --ablate", &["setrank bench train --ablate"]),
         ("infer --layout masked --sets 65536 --pad-to 1048576", &["GiB are free"]),
     ] {
         contains(&folder.fails(&format!("bench {arguments}")), parts);
@@ -228,11 +256,17 @@ fn what_cannot_be_measured_is_refused() {
         ("train --print-sizes --device cuda", "cannot be used with"),
         ("train --print-sizes --kernels wgmma", "cannot be used with"),
         ("train --print-sizes --fuse none", "cannot be used with"),
+        ("train --print-sizes --graphs", "cannot be used with"),
+        ("train --print-sizes --threads 1", "cannot be used with"),
+        ("train --ablate --fuse none", "cannot be used with"),
+        ("train --ablate --kernels wgmma", "cannot be used with"),
+        ("train --ablate --layout padded", "cannot be used with"),
+        ("train --ablate -o results", "cannot be used with"),
+        ("infer --latency -o results", "cannot be used with"),
         ("train --print-sizes --layout padded", "cannot be used with"),
         ("infer --latency --sizes 40", "cannot be used with"),
         ("infer --latency --peak-side 64", "cannot be used with"),
         ("infer --layout flat", "bucketed"),
-        ("infer --pad-to 50", "--layout"),
         ("infer --layout padded --pad-to 1048577", "1048576"),
     ] {
         let output = folder.run(&format!("bench {arguments}"));

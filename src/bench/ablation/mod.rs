@@ -104,7 +104,7 @@ pub struct Cost {
     pub counts: Counts,
     /// Documents a second at the rates of an H100.
     pub predicted_docs_per_s: f64,
-    /// The share of what the step's [`floor`](crate::bench::floor) allows at the same rates.
+    /// The share of what the step's [`floor`] allows at the same rates.
     pub share_of_floor: f64,
     /// Its kernels, those that take longest first.
     pub kernels: Vec<KernelCost>,
@@ -139,6 +139,14 @@ pub struct Line {
 pub struct Ablation {
     /// Kind of block.
     pub encoder: Encoder,
+    /// C
+    pub hidden_size: usize,
+    /// L
+    pub num_blocks: usize,
+    /// Sets of the batch.
+    pub sets: usize,
+    /// Their documents.
+    pub docs: usize,
     /// The GPU that it was measured on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
@@ -148,7 +156,7 @@ pub struct Ablation {
 
 impl Ablation {
     /// What is counted of the model of `config` on sets of these sizes: of each rung nothing, unless it is the model that
-    /// [`reference`] gives, on sets of one of [`REFERENCE_SIZES`].
+    /// [`reference()`] gives, on sets of one of [`REFERENCE_SIZES`].
     pub fn new(config: &ModelConfig, sizes: &[usize]) -> Self {
         let encoder = config.encoder;
         let is_counted = *config == reference(encoder) && sizes.windows(2).all(|pair| pair[0] == pair[1]);
@@ -159,7 +167,15 @@ impl Ablation {
             let counted = table.rungs().iter().find(of_rung).map(|rung| cost(rung, &Rates::H100));
             Line { fuse, counted, measured: None }
         };
-        Ablation { encoder, gpu: None, rungs: RUNGS.map(line).into() }
+        Ablation {
+            encoder,
+            hidden_size: config.hidden_size,
+            num_blocks: config.num_blocks,
+            sets: sizes.len(),
+            docs: sizes.iter().sum(),
+            gpu: None,
+            rungs: RUNGS.map(line).into(),
+        }
     }
 
     /// Whether there are counts.
