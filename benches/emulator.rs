@@ -32,6 +32,12 @@ mod feed_forward;
 #[path = "../tests/kernels/feed_forward_backward.rs"]
 mod feed_forward_backward;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/feed_forward_backward_sm90.rs"]
+mod feed_forward_backward_sm90;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/feed_forward_sm90.rs"]
+mod feed_forward_sm90;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/gather.rs"]
 mod gather;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -1,32 +1,16 @@
-// What attention's warpgroups share: their sizes, and rows of tiles as operands of their matrix instructions.
+// What attention's warpgroups share.
 #pragma once
 
 #include "attention.h"
 #include "attention_sm90.h"
 
-#include "tile.cuh"
+#include "warpgroup_sm90.cuh"
 
 namespace attention::wgmma {
 
+using namespace warpgroup;
+
 // Rows of a product of a warpgroup, and of what goes round in shared memory at a time.
 constexpr int ROWS = ATTENTION_SM90_ROWS;
-// Threads of a warpgroup.
-constexpr int GROUP = 128;
-
-// Whether a multiprocessor has registers for so many blocks of one warpgroup that gives some of its own away and `takers`
-// that take them: each begins with as many as all could have.
-constexpr __host__ __device__ bool registers_suffice(int giver, int takers, int taker, int blocks) {
-    const int all = takers + 1, at_launch = 65536 / (blocks * GROUP * all) / 8 * 8;
-    return giver <= at_launch && taker >= at_launch && giver + takers * taker <= all * at_launch;
-}
-
-// Rows of a tile from the first of 8 on, as an operand of wgmma, which finds pieces as the tile permutes them.
-template <int D> __device__ __forceinline__ uint64_t operand(Tile<D> tile) {
-    constexpr uint64_t SWIZZLE = D == 32 ? 2 : 1, EIGHT_ROWS = Tile<D>::bytes(8) >> 4;
-    return SWIZZLE << 62 | EIGHT_ROWS << 32 | (tile.begin & 0x3FFFF) >> 4;
-}
-
-// How far the operand's address moves with so many bytes.
-constexpr __host__ __device__ uint64_t units(int bytes) { return static_cast<uint64_t>(bytes) >> 4; }
 
 } // namespace attention::wgmma

@@ -338,6 +338,18 @@ __device__ __forceinline__ void stmatrix_x4_transposed(Shared row, const uint32_
                  : "memory");
 }
 
+// The block's number in its cluster.
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
+    return number;
+}
+
+// Waits for all threads of the cluster that have not exited; a warp comes to it as a whole.
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // Makes an mbarrier of the 8 bytes at `at` that `arrivals` arrivals, and the bytes expected, complete.
 __device__ __forceinline__ void mbarrier_init(Shared at, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
@@ -351,6 +363,15 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 // Arrives.
 __device__ __forceinline__ void mbarrier_arrive(Shared at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+// Arrives at the mbarrier that stands at the same place in block `block` of the cluster. It orders what the block's own
+// threads see, and what was waited for: for stores that the other block is to read it takes `cluster_barrier`.
+__device__ __forceinline__ void mbarrier_arrive_at(Shared at, uint32_t block) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(at),
+                 "r"(block)
+                 : "memory");
 }
 
 // Arrives, and has the phase wait for `bytes` bytes of bulk copies besides.
@@ -400,6 +421,17 @@ __device__ __forceinline__ void bulk_load(Shared to, const void *from, uint32_t 
                  : "memory");
 }
 
+// Copies a box of a matrix from its row `row` and column `column` on, as its tensor map in the kernel's parameter says, to the
+// same place in each block of the cluster of which `blocks` has a bit, and tells the mbarrier there of the box's bytes. What is
+// outside of the matrix is 0; pieces of 16 bytes of rows of 128 are permuted as those of a `Tile<64>`.
+__device__ __forceinline__ void tensor_load(Shared to, const void *map, int32_t column, int32_t row, Shared mbarrier,
+                                            uint32_t blocks) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(mbarrier), "h"(static_cast<uint16_t>(blocks))
+                 : "memory");
+}
+
 // Copies `bytes` bytes, a multiple of 16, shared → global, in this thread's bulk group.
 __device__ __forceinline__ void bulk_store(void *to, Shared from, uint32_t bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
@@ -422,64 +454,89 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait() {
 
 // ---------------------------------------------------------------- matrices of a warpgroup
 
-// Values of a fragment of eight columns, as operands of asm; and of four and eight fragments.
+// Values of a fragment of eight columns, as operands of asm; of four fragments; and of all of J fragments, with the text that
+// names them.
 #define SETRANK_FRAGMENT(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define SETRANK_FOUR(j) SETRANK_FRAGMENT(j), SETRANK_FRAGMENT(j + 1), SETRANK_FRAGMENT(j + 2), SETRANK_FRAGMENT(j + 3)
+#define SETRANK_OPERANDS_4 SETRANK_FOUR(0)
+#define SETRANK_OPERANDS_8 SETRANK_OPERANDS_4, SETRANK_FOUR(4)
+#define SETRANK_OPERANDS_16 SETRANK_OPERANDS_8, SETRANK_FOUR(8), SETRANK_FOUR(12)
+#define SETRANK_OPERANDS_24 SETRANK_OPERANDS_16, SETRANK_FOUR(16), SETRANK_FOUR(20)
+#define SETRANK_OPERANDS_32 SETRANK_OPERANDS_24, SETRANK_FOUR(24), SETRANK_FOUR(28)
+#define SETRANK_NAMES_4 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define SETRANK_NAMES_8 \
+    SETRANK_NAMES_4 \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SETRANK_NAMES_16 \
+    SETRANK_NAMES_8 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SETRANK_NAMES_24 \
+    SETRANK_NAMES_16 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define SETRANK_NAMES_32 \
+    SETRANK_NAMES_24 \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// The instruction with a in registers, and in shared memory, given the numbers of its operands behind those of d.
+#define SETRANK_WGMMA(J, COLUMNS, A0, A1, A2, A3, B, ADDS, TURNED)                                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" #ADDS ", 0;\n"                                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" SETRANK_NAMES_##J "}, "           \
+                 "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, %" #TURNED ";\n}"                       \
+                 : SETRANK_OPERANDS_##J                                                                              \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)                     \
+                 : "memory")
+#define SETRANK_WGMMA_SHARED(J, COLUMNS, A, B, ADDS, TURNED)                                                          \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" #ADDS ", 0;\n"                                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" SETRANK_NAMES_##J "}, "           \
+                 "%" #A ", %" #B ", p, 1, 1, 0, %" #TURNED ";\n}"                                                     \
+                 : SETRANK_OPERANDS_##J                                                                              \
+                 : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)                                                         \
+                 : "memory")
 
 // d [64, 8·J] f32 = a [64, 16] · b [16, 8·J], plus what d was where `add`, of the four warps of a warpgroup together, in the
 // background: d and a are left alone until `wgmma_wait`. Fragments are those of mma_m16n8k16_bf16, 16 rows a warp; b stands
 // in shared memory as its descriptor says, its inner index along the rows, or, with TRANSPOSED, across them.
 template <bool TRANSPOSED, int J>
 __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add) {
-    static_assert(J == 4 || J == 8);
+    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const uint32_t adds = add;
-    if constexpr (J == 4) {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %21, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                     "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}"
-                     : SETRANK_FOUR(0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)
-                     : "memory");
-    } else {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %37, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
-                     : SETRANK_FOUR(0), SETRANK_FOUR(4)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)
-                     : "memory");
-    }
+    if constexpr (J == 4) SETRANK_WGMMA(4, 32, 16, 17, 18, 19, 20, 21, 22);
+    if constexpr (J == 8) SETRANK_WGMMA(8, 64, 32, 33, 34, 35, 36, 37, 38);
+    if constexpr (J == 16) SETRANK_WGMMA(16, 128, 64, 65, 66, 67, 68, 69, 70);
+    if constexpr (J == 24) SETRANK_WGMMA(24, 192, 96, 97, 98, 99, 100, 101, 102);
+    if constexpr (J == 32) SETRANK_WGMMA(32, 256, 128, 129, 130, 131, 132, 133, 134);
 }
 
 // The same with a in shared memory, its inner index along the rows.
 template <bool TRANSPOSED, int J>
 __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add) {
-    static_assert(J == 4 || J == 8);
+    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const uint32_t adds = add;
-    if constexpr (J == 4) {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %18, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                     "%16, %17, p, 1, 1, 0, %19;\n}"
-                     : SETRANK_FOUR(0)
-                     : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)
-                     : "memory");
-    } else {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %34, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                     "%32, %33, p, 1, 1, 0, %35;\n}"
-                     : SETRANK_FOUR(0), SETRANK_FOUR(4)
-                     : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)
-                     : "memory");
-    }
+    if constexpr (J == 4) SETRANK_WGMMA_SHARED(4, 32, 16, 17, 18, 19);
+    if constexpr (J == 8) SETRANK_WGMMA_SHARED(8, 64, 32, 33, 34, 35);
+    if constexpr (J == 16) SETRANK_WGMMA_SHARED(16, 128, 64, 65, 66, 67);
+    if constexpr (J == 24) SETRANK_WGMMA_SHARED(24, 192, 96, 97, 98, 99);
+    if constexpr (J == 32) SETRANK_WGMMA_SHARED(32, 256, 128, 129, 130, 131);
 }
 
+#undef SETRANK_WGMMA
+#undef SETRANK_WGMMA_SHARED
 #undef SETRANK_FRAGMENT
 #undef SETRANK_FOUR
+#undef SETRANK_OPERANDS_4
+#undef SETRANK_OPERANDS_8
+#undef SETRANK_OPERANDS_16
+#undef SETRANK_OPERANDS_24
+#undef SETRANK_OPERANDS_32
+#undef SETRANK_NAMES_4
+#undef SETRANK_NAMES_8
+#undef SETRANK_NAMES_16
+#undef SETRANK_NAMES_24
+#undef SETRANK_NAMES_32
 
 // Orders accesses to these registers so far before the wgmmas that follow, as they have to be: results, and operands.
 template <int J> __device__ __forceinline__ void wgmma_fence(float (&d)[J][4]) {

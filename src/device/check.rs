@@ -211,7 +211,7 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 17] = families![
+pub const FAMILIES: [FamilyCheck; 19] = families![
     "gather": gather::check,
     "rbf": rbf::check,
     "linear": linear::check,
@@ -223,7 +223,9 @@ pub const FAMILIES: [FamilyCheck; 17] = families![
     "attention_naive": attention::check::naive,
     "layer_norm": layer_norm::check,
     "feed_forward": feed_forward::check,
+    "feed_forward_sm90": feed_forward::check::warpgroups,
     "feed_forward_backward": feed_forward::check::backward,
+    "feed_forward_backward_sm90": feed_forward::check::backward_warpgroups,
     "score": score::check,
     "loss": loss::check,
     "row_sums": row_sums::check,

@@ -56,12 +56,18 @@ impl Gpu {
     /// there is none.
     pub fn first(kernels: KernelChoice) -> Result<Self, DeviceError> {
         let gpu = Self::new(probe::first_usable()?.ordinal)?;
-        let mut gpu = gpu.with_fusion(kernels.fuse).with_graphs(kernels.graphs);
-        gpu.limits.wgmma = kernels.matrix == MatrixKernels::Wgmma;
-        if gpu.limits.wgmma {
-            choice::check_wgmma(&gpu.info)?;
+        let gpu = gpu.with_fusion(kernels.fuse).with_graphs(kernels.graphs);
+        match kernels.matrix {
+            MatrixKernels::Mma => Ok(gpu),
+            MatrixKernels::Wgmma => gpu.with_wgmma(),
         }
-        Ok(gpu)
+    }
+
+    /// The same, with plans that take kernels of warpgroups' matrix instructions where there are some, or why it has none.
+    pub fn with_wgmma(mut self) -> Result<Self, DeviceError> {
+        choice::check_wgmma(&self.info)?;
+        self.limits.wgmma = true;
+        Ok(self)
     }
 
     /// The same, with plans that take kernels which fuse so much.

@@ -11,6 +11,7 @@
 //! | `launched` | the newest launch, for failures that show later |
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |
 //! | `memory` | arenas, typed buffers in them, and room for packages |
+//! | `tensor_map` | matrices as kernels copy boxes of them |
 //! | `operands` | what every launcher checks of its buffers |
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `profile` | time of kernels |
@@ -62,6 +63,8 @@ mod staging;
 #[cfg(feature = "cuda")]
 pub(crate) mod sums;
 #[cfg(feature = "cuda")]
+mod tensor_map;
+#[cfg(feature = "cuda")]
 mod uploads;
 
 pub use error::{Bytes, DeviceError, Unavailable};
@@ -78,5 +81,6 @@ pub use {
     operands::Operands,
     profile::KernelTime,
     staging::Staging,
+    tensor_map::TensorMap,
     uploads::{Package, Uploads},
 };

@@ -15,6 +15,7 @@ pub struct Kernel {
 
 /// Attributes of `.nv.info`, by their numbers.
 const FRAME_SIZE: u8 = 0x11;
+const KPARAM_INFO: u8 = 0x17;
 const CBANK_PARAM_SIZE: u8 = 0x19;
 const REGCOUNT: u8 = 0x2f;
 
@@ -33,12 +34,17 @@ pub fn kernels(cubin: &[u8]) -> Result<Vec<Kernel>, String> {
     for section in &elf.sections {
         let Some(name) = section.name.strip_prefix(".text.") else { continue };
         let own = attributes(elf.section(&format!(".nv.info.{name}"))?.content)?;
-        let parameters = own.iter().find(|(attribute, _)| *attribute == CBANK_PARAM_SIZE);
+        let number = |attribute: u8, at: usize| -> Option<u32> {
+            let (_, value) = own.iter().find(|(found, _)| *found == attribute)?;
+            Some(u16_at(value, at)?.into())
+        };
+        // In front of the one parameter is what aligns it.
+        let parameters = number(CBANK_PARAM_SIZE, 0).map(|all| all - number(KPARAM_INFO, 6).unwrap_or(0));
         all.push(Kernel {
             name: name.to_owned(),
             registers: of_symbol(REGCOUNT, name).ok_or_else(|| format!("{name}: no count of registers"))?,
             stack: of_symbol(FRAME_SIZE, name).ok_or_else(|| format!("{name}: no size of the stack"))?,
-            parameters: parameters.and_then(|(_, value)| Some(u16_at(value, 0)?.into())).unwrap_or(0),
+            parameters: parameters.unwrap_or(0),
         });
     }
     all.sort_by(|left, right| left.name.cmp(&right.name));

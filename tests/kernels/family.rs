@@ -8,12 +8,13 @@ use setrank::device::{Limits, Parameter, Plan};
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
-    attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward, gather,
+    attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward,
+    feed_forward_backward_sm90, feed_forward_sm90, gather,
     layer_norm, linear, linear_few_rows, linear_wide, loss, optimizer, partial_sums, rbf, row_sums, score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 17] = [
+pub const ALL: [&Family; 19] = [
     &gather::FAMILY,
     &rbf::FAMILY,
     &linear::FAMILY,
@@ -25,7 +26,9 @@ pub const ALL: [&Family; 17] = [
     &attention_naive::FAMILY,
     &layer_norm::FAMILY,
     &feed_forward::FAMILY,
+    &feed_forward_sm90::FAMILY,
     &feed_forward_backward::FAMILY,
+    &feed_forward_backward_sm90::FAMILY,
     &score::FAMILY,
     &loss::FAMILY,
     &row_sums::FAMILY,

@@ -255,8 +255,8 @@ fn counted() -> Vec<Counted> {
     }]
 }
 
-fn emulated(problem: &Problem, sums: Sums) -> Launch {
-    let mut launch = family::Problem::launch(problem, &Limits::SM_90);
+fn emulated(problem: &impl family::Problem, sums: Sums) -> Launch {
+    let mut launch = problem.launch(&Limits::SM_90);
     emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
         .unwrap_or_else(|report| panic!("{report}"));
     launch
@@ -302,12 +302,23 @@ fn results_are_those_of_three_kernels() {
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
+    stays_in_its_row(true, |problem| problem);
+}
+
+/// By the kernel that `of` takes a problem to, of a network that has a LayerNorm before it or not.
+pub fn stays_in_its_row<P: family::Problem>(has_norm_before: bool, of: impl Fn(Problem) -> P) {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
-    let mut problem = Problem::random(shape, 133, false, 3);
-    let clean = emulated(&problem, Sums::Nearest);
-    problem.before.x[3 * 64 + 5] = bf16::INFINITY;
-    let found = emulated(&problem, Sums::Nearest);
-    let [clean, found] = [clean, found].map(|launch| family::result::<bf16>(&launch, "y"));
+    let problem = || {
+        if has_norm_before {
+            Problem::random(shape, 133, false, 3)
+        } else {
+            Problem::alone(shape, false, 3)
+        }
+    };
+    let mut bad = problem();
+    bad.before.x[3 * 64 + 5] = bf16::INFINITY;
+    let [clean, found] =
+        [problem(), bad].map(|problem| family::result::<bf16>(&emulated(&of(problem), Sums::Nearest), "y"));
     for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
         assert!(
             if row == 3 { found.iter().all(|value| value.is_nan()) } else { clean == found },

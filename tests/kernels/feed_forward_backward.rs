@@ -348,16 +348,24 @@ fn results_are_those_of_five_kernels() {
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
+    stays_in_its_row(ROWS, |problem| problem);
+}
+
+/// In the buffers of these names, by the kernel that `of` takes a problem to.
+pub fn stays_in_its_row<P: family::Problem, const BUFFERS: usize>(
+    buffers: [&str; BUFFERS],
+    of: impl Fn(Problem) -> P,
+) {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
-    let mut problem = Problem::random(shape, 133, 3);
-    let of = |problem: &Problem| {
-        let launch = results_of(family::Problem::launch(problem, &Limits::SM_90), Sums::Nearest);
-        ROWS.map(|name| family::result::<u16>(&launch, name))
+    let problem = || Problem::random(shape, 133, 3);
+    let results = |problem: Problem| {
+        let launch = results_of(of(problem).launch(&Limits::SM_90), Sums::Nearest);
+        buffers.map(|name| family::result::<u16>(&launch, name))
     };
-    let clean = of(&problem);
-    problem.behind.added[3 * 64 + 5] = bf16::NAN;
-    problem.behind.dy[3 * 64 + 7] = bf16::INFINITY;
-    for (clean, found) in clean.iter().zip(of(&problem)) {
+    let mut bad = problem();
+    bad.behind.added[3 * 64 + 5] = bf16::NAN;
+    bad.behind.dy[3 * 64 + 7] = bf16::INFINITY;
+    for (clean, found) in results(problem()).iter().zip(results(bad)) {
         for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
             assert_eq!(clean != found, row == 3, "row {row}");
         }

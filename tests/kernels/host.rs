@@ -5,7 +5,7 @@ use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 use half::bf16;
 use setrank::device::kernels::FAMILIES;
-use setrank::device::{Arena, DeviceError, Gpu, Limits, Unavailable, check, probe};
+use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Unavailable, check, probe};
 use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration};
@@ -122,6 +122,31 @@ fn arenas_are_cut_into_buffers() {
         drop((a, b));
         arena.clear().unwrap();
         arena.take::<bf16>(128).unwrap();
+    });
+}
+
+#[test]
+fn tensor_maps_are_of_whole_matrices() {
+    on_gpu(|gpu| {
+        let mut arena = gpu.arena("a matrix", 1 << 14).unwrap();
+        let matrix: Buffer<bf16> = arena.take(6400).unwrap();
+        gpu.tensor_map(&matrix, [100, 64], 256).unwrap();
+        for (shape, box_rows, says) in [
+            ([100, 72], 32, "a tensor map of a matrix of 6400 values, not 7200"),
+            (
+                [1600, 4],
+                32,
+                "making a tensor map of 1600 × 4 values on GPU 0 failed: CUDA_ERROR_INVALID_VALUE",
+            ),
+            (
+                [100, 64],
+                257,
+                "making a tensor map of 100 × 64 values on GPU 0 failed: CUDA_ERROR_INVALID_VALUE",
+            ),
+        ] {
+            let error = gpu.tensor_map(&matrix, shape, box_rows).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     });
 }
 

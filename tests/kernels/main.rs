@@ -15,6 +15,8 @@ mod embed;
 mod family;
 mod feed_forward;
 mod feed_forward_backward;
+mod feed_forward_backward_sm90;
+mod feed_forward_sm90;
 mod feeding;
 mod gather;
 mod graphs;

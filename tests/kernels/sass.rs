@@ -14,6 +14,8 @@ struct Rule {
     kernel: String,
     /// The matrix instruction that it has, or none.
     matrix: Option<String>,
+    /// Copies in the background that it has.
+    copies: Vec<String>,
     /// Accesses to global memory of less than 128 bits, such as `STG.32`, and how many of each it may have.
     narrow: BTreeMap<String, usize>,
 }
@@ -30,7 +32,10 @@ impl Rule {
 /// Matrix instructions: of a warp, and of a warpgroup.
 const MATRIX: [&str; 2] = ["HMMA", "HGMMA"];
 
-/// Reads the table: kernel, matrix instruction or `-`, narrow accesses as `STG.32:2`.
+/// Copies in the background: of a thread's 16 bytes, and of boxes of matrices.
+const COPIES: [&str; 2] = ["LDGSTS", "UTMALDG"];
+
+/// Reads the table: kernel, matrix instruction or `-`, copies, narrow accesses as `STG.32:2`.
 fn parse_rules(text: &str) -> Result<Vec<Rule>, String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let rule = |line: &str| -> Option<Rule> {
@@ -45,7 +50,9 @@ fn parse_rules(text: &str) -> Result<Vec<Rule>, String> {
             let (access, count) = field.split_once(':')?;
             Some((access.to_owned(), count.parse().ok()?))
         };
-        Some(Rule { kernel, matrix, narrow: fields.map(access).collect::<Option<_>>()? })
+        let (copies, narrow): (Vec<&str>, Vec<&str>) = fields.partition(|field| COPIES.contains(field));
+        let copies = copies.into_iter().map(str::to_owned).collect();
+        Some(Rule { kernel, matrix, copies, narrow: narrow.into_iter().map(access).collect::<Option<_>>()? })
     };
     lines
         .map(|line| rule(line).ok_or_else(|| format!("tests/kernels/sass.txt: cannot read `{line}`")))
@@ -122,8 +129,12 @@ fn faults(rule: &Rule, code: &[Instruction]) -> Vec<String> {
             faults.push(format!("{count} times {access}, and sass.txt allows {allowed}"));
         }
     }
+    let has = |operation: &str| code.iter().any(|found| found.split('.').next() == Some(operation));
+    for copy in rule.copies.iter().filter(|copy| !has(copy)) {
+        faults.push(format!("has no {copy}, against sass.txt"));
+    }
     for matrix in MATRIX {
-        let has = code.iter().any(|instruction| instruction.split('.').next() == Some(matrix));
+        let has = has(matrix);
         if has != (rule.matrix.as_deref() == Some(matrix)) {
             faults.push(format!("{} {matrix}, against sass.txt", if has { "has" } else { "has no" }));
         }
@@ -237,6 +248,8 @@ fn code_is_read_and_a_good_kernel_passes() {
     assert_eq!(faults(&rule("g* HMMA"), code).len(), 1, "a narrow store");
     assert_eq!(faults(&rule("good - STG.32:1"), code).len(), 1, "an HMMA");
     assert_eq!(faults(&rule("good HGMMA STG.32:1"), code).len(), 2, "HMMA, no HGMMA");
+    assert_eq!(faults(&rule("good HMMA LDGSTS STG.32:1"), code), Vec::<String>::new());
+    assert_eq!(faults(&rule("good HMMA UTMALDG STG.32:1"), code).len(), 1, "no UTMALDG");
 }
 
 #[test]

@@ -7,11 +7,15 @@ pub mod check;
 mod device;
 #[cfg(feature = "cuda")]
 mod plan;
+#[cfg(feature = "cuda")]
+mod warpgroups;
 
 #[cfg(feature = "cuda")]
 pub use device::{Kept, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]
 pub use plan::FeedForwardShape;
+#[cfg(feature = "cuda")]
+pub use warpgroups::{feed_forward_backward_by_warpgroups, feed_forward_by_warpgroups};
 
 use super::Scalar;
 use super::gemm::{Aligned, Finish, Mat, MatMut, Packed, Write, gemm};

@@ -56,18 +56,21 @@ impl FeedForwardShape {
     /// Whether one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on the chip,
     /// and there are blocks for half the multiprocessors.
     pub fn pays(&self, limits: &Limits) -> bool {
-        self.check().is_ok() && self.may_pay(limits, self.shared_bytes())
+        self.may_pay(limits, || if limits.wgmma { self.warpgroup_plan() } else { self.plan() })
     }
 
     /// The same of backward, which takes more shared memory.
     pub fn backward_pays(&self, limits: &Limits) -> bool {
-        self.check().is_ok() && self.may_pay(limits, self.backward_shared_bytes())
+        self.may_pay(limits, || {
+            if limits.wgmma { self.warpgroup_backward_plan() } else { self.backward_plan() }
+        })
     }
 
-    fn may_pay(&self, limits: &Limits, shared_bytes: u32) -> bool {
-        limits.fuse >= Fusion::All
-            && shared_bytes <= limits.shared_per_block
-            && 2 * self.blocks() >= limits.multiprocessors as usize
+    fn may_pay(&self, limits: &Limits, plan: impl FnOnce() -> Option<Plan>) -> bool {
+        let enough = |plan: Plan| {
+            plan.shared_bytes <= limits.shared_per_block && 2 * plan.grid[0] >= limits.multiprocessors
+        };
+        limits.fuse >= Fusion::All && self.check().is_ok() && plan().is_some_and(enough)
     }
 
     /// Blocks, each of which gives a part of the gradients of LayerNorm's parameters in backward.

@@ -76,7 +76,7 @@ pub const IN_SOURCES: [Bug; 30] = [
     },
     Bug {
         what: "pieces where they are not",
-        file: "attention_warpgroup_sm90.cuh",
+        file: "warpgroup_sm90.cuh",
         right: "SWIZZLE = D == 32 ? 2 : 1",
         wrong: "SWIZZLE = D == 32 ? 3 : 2",
         kernels: D64_DROPOUT,
@@ -84,7 +84,7 @@ pub const IN_SOURCES: [Bug; 30] = [
     },
     Bug {
         what: "rows where they are not",
-        file: "attention_warpgroup_sm90.cuh",
+        file: "warpgroup_sm90.cuh",
         right: "EIGHT_ROWS = Tile<D>::bytes(8) >> 4",
         wrong: "EIGHT_ROWS = Tile<D>::bytes(4) >> 4",
         kernels: D64_DROPOUT,

@@ -211,7 +211,10 @@ impl Problem {
 
     /// Losses and gradients by a GPU.
     fn of_gpu(&self, gpu: Gpu) -> [Vec<f64>; 2] {
-        let mut learner = self.learner(gpu);
+        self.of_learner(&mut self.learner(gpu))
+    }
+
+    fn of_learner(&self, learner: &mut GpuLearner) -> [Vec<f64>; 2] {
         learner.begin().unwrap();
         learner.accumulate(&self.batch, self.batch.queries.len(), TRAINING).unwrap();
         let gradients = learner.gradients().unwrap();
@@ -319,6 +322,35 @@ fn gradients_are_right_however_much_is_fused() {
                 wrong.extend(found.into_iter().map(|wrong| format!("{fuse:?}: {wrong}")));
             });
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// By matrix instructions of warpgroups, both encoders, of sets that they take and that they do not.
+#[test]
+fn gradients_are_right_by_warpgroups() {
+    let mut wrong = Vec::new();
+    for (config, attends) in [(config(), true), (imsab(), false)] {
+        let config = ModelConfig { hidden_size: 128, ffn_size: 192, dropout: 0.3, ..config };
+        let problem = Problem::draw(config, &[1, 7, 120, 2], Loss::SoftmaxCrossEntropy, Relus::Decided, 1);
+        // On one multiprocessor networks are one kernel.
+        on_gpu_with(Some(1), |gpu| {
+            let on_one = gpu.limits().multiprocessors == 1;
+            // A card of another compute capability has no such kernels.
+            let Ok(gpu) = gpu.with_wgmma() else { return };
+            let mut learner = problem.learner(gpu);
+            learner.gpu().start_profile();
+            let found = problem.wrong(&problem.of_learner(&mut learner), &ROUNDINGS[..3]);
+            wrong.extend(found.into_iter().map(|wrong| format!("{:?}: {wrong}", problem.loss)));
+            let launched = learner.gpu().end_profile().unwrap();
+            let has = |beginning| launched.iter().any(|time| time.kernel.starts_with(beginning));
+            for kernel in ["feed_forward_wgmma_", "feed_forward_backward_wgmma_"] {
+                assert!(has(kernel) || !on_one, "{kernel}: {launched:?}");
+            }
+            for kernel in ["attention_forward_wgmma_", "attention_backward_wgmma_"] {
+                assert_eq!(has(kernel), attends, "{kernel}: {launched:?}");
+            }
+        });
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -4,8 +4,6 @@
 namespace emu {
 
 void Worker::barrier(Thread &thread, Operation operation, uint32_t id, uint32_t count, Site site) {
-    Fiber &me = fiber(thread);
-    Warp &warp = *me.warp;
     if (id >= BARRIERS) {
         fail(LAUNCH_FAILED, site, "%s: there is no barrier %u: they are 0 to 15", operation_name(operation), id);
     }
@@ -13,6 +11,16 @@ void Worker::barrier(Thread &thread, Operation operation, uint32_t id, uint32_t 
         fail(LAUNCH_FAILED, site, "%s: barrier %u for %u threads: not a multiple of 32 up to the block's %u",
              operation_name(operation), id, count, warp_count * LANES);
     }
+    come_to(thread, operation, id, count, site);
+}
+
+void Worker::cluster_barrier(Thread &thread, Site site) {
+    come_to(thread, Operation::CLUSTER_BARRIER, CLUSTER_BARRIER, 0, site);
+}
+
+void Worker::come_to(Thread &thread, Operation operation, uint32_t id, uint32_t count, Site site) {
+    Fiber &me = fiber(thread);
+    Warp &warp = *me.warp;
     if (warp.arrived == 0) {
         warp.operation = operation;
         warp.site = site;
@@ -36,7 +44,7 @@ void Worker::barrier(Thread &thread, Operation operation, uint32_t id, uint32_t 
         wait(me);
     }
     if (operation != Operation::BARRIER_ARRIVE) {
-        sanitizer::acquire(barriers[id].meetings[warp.barrier_phase & 1]);
+        sanitizer::acquire(meeting_at(id, warp.barrier_phase));
     }
 }
 
@@ -61,7 +69,7 @@ void Worker::warp_arrives(Warp &warp, Fiber *self) {
     }
     // Happens-before goes from every lane to the one that runs, and from that one to the barrier.
     sanitizer::acquire(warp.barrier_meeting);
-    sanitizer::release(barrier.meetings[barrier.phase & 1]);
+    sanitizer::release(meeting_at(warp.barrier, barrier.phase));
     warp.barrier_phase = barrier.phase;
     barrier.warps |= bit;
     barrier.came += LANES;
@@ -75,8 +83,38 @@ void Worker::warp_arrives(Warp &warp, Fiber *self) {
     }
     const bool complete = barrier.threads == 0 ? (live_warps & ~barrier.warps) == 0 : barrier.came == barrier.threads;
     if (complete) {
-        barrier_completes(barrier, self);
+        barrier_fills(barrier, self);
     }
+}
+
+// A cluster's barrier is complete when all its blocks have come, those aside that have exited.
+void Worker::barrier_fills(Barrier &barrier, const Fiber *self) {
+    if (&barrier != &barriers[CLUSTER_BARRIER]) {
+        barrier_completes(barrier, self);
+        return;
+    }
+    bool waits = false;
+    for (uint32_t i = 0; i < cluster->count; ++i) {
+        const Worker &block = *cluster->blocks[i];
+        const uint32_t come = block.barriers[CLUSTER_BARRIER].warps;
+        if ((block.live_warps & ~come) != 0) {
+            return;
+        }
+        waits = waits || come != 0;
+    }
+    if (!waits) {
+        return;
+    }
+    for (uint32_t i = 0; i < cluster->count; ++i) {
+        Worker &block = *cluster->blocks[i];
+        block.barrier_completes(block.barriers[CLUSTER_BARRIER], &block == this ? self : nullptr);
+    }
+}
+
+// Where those who come to a barrier meet: of the cluster's, in its first block.
+sanitizer::Meeting &Worker::meeting_at(uint32_t id, uint32_t phase) {
+    Worker &block = id == CLUSTER_BARRIER ? *cluster->blocks[0] : *this;
+    return block.barriers[id].meetings[phase & 1];
 }
 
 void Worker::barrier_completes(Barrier &barrier, const Fiber *self) {
@@ -97,8 +135,9 @@ void Worker::warp_exits(Warp &warp) {
     }
     live_warps &= ~(1u << warp.number);
     for (Barrier &barrier : barriers) {
-        if (barrier.warps != 0 && barrier.threads == 0 && (live_warps & ~barrier.warps) == 0) {
-            barrier_completes(barrier, nullptr);
+        const bool waits = barrier.warps != 0 || (&barrier == &barriers[CLUSTER_BARRIER] && live_warps == 0);
+        if (waits && barrier.threads == 0 && (live_warps & ~barrier.warps) == 0) {
+            barrier_fills(barrier, nullptr);
         }
     }
 }

@@ -1,6 +1,7 @@
 // Asynchronous copies: when their bytes land, and what must be waited for.
 #include "worker.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace emu {
@@ -85,25 +86,34 @@ void Worker::bulk_load(Thread &thread, Shared to, uint64_t from, uint32_t bytes,
     if (bytes == 0 || bytes % BULK_UNIT != 0) {
         fail(LAUNCH_FAILED, site, "bulk_load: %u bytes: not a positive multiple of 16", bytes);
     }
-    check_range(operation, to, bytes, BULK_UNIT, site);
-    check_store(operation, to, bytes, site);
-    check_fenced(operation, to, bytes, site);
-    MBarrier &mbarrier = need_mbarrier(operation, at, site);
-    if (!mbarrier.fenced) {
-        fail(LAUNCH_FAILED, site,
-             "bulk_load: the asynchronous proxy does not see the mbarrier at byte %u: thread %u, which made it, has "
-             "not called fence_mbarrier_init since",
-             at - SHARED_BASE, mbarrier.initialiser);
-    }
     const unsigned char *host = check_global(operation, from, bytes, BULK_UNIT, site);
     sanitizer::read(host, bytes);
-    sanitizer::write(shared + to, bytes);
-    sanitizer::release(mbarrier.meeting);
     if (counting) {
         count_bulk(operation, from, bytes);
     }
-    set_state(to, bytes, COPY_IN);
-    loads.push_back({to, bytes, host, at, false, thread.number, site});
+    begin_load({operation, to, bytes, host, bytes, bytes, 1, 0, false, at, false, thread.number, site});
+}
+
+// A load into this block is issued, by a thread of this or another one of the cluster.
+void Worker::begin_load(const BulkLoad &load) {
+    const Operation operation = load.operation;
+    check_range(operation, load.to, load.bytes, BULK_UNIT, load.site);
+    check_store(operation, load.to, load.bytes, load.site);
+    check_fenced(operation, load.to, load.bytes, load.site);
+    MBarrier &mbarrier = need_mbarrier(operation, load.mbarrier, load.site);
+    if (!mbarrier.fenced) {
+        fail(LAUNCH_FAILED, load.site,
+             "%s: the asynchronous proxy does not see the mbarrier at byte %u: thread %u, which made it, has not called "
+             "fence_mbarrier_init since",
+             operation_name(operation), load.mbarrier - SHARED_BASE, mbarrier.initialiser);
+    }
+    sanitizer::write(shared + load.to, load.bytes);
+    sanitizer::release(mbarrier.meeting);
+    if (counting) {
+        count_bulk_shared(load.bytes);
+    }
+    set_state(load.to, load.bytes, COPY_IN);
+    loads.push_back(load);
     if (launch->config.copies == EMU_AT_ISSUE) {
         land(loads.back());
     }
@@ -111,10 +121,21 @@ void Worker::bulk_load(Thread &thread, Shared to, uint64_t from, uint32_t bytes,
 
 void Worker::land(BulkLoad &load) {
     load.landed = true;
-    memcpy(shared + load.to, load.from, load.bytes);
+    for (uint32_t row = 0; row < load.bytes / load.row_bytes; ++row) {
+        const uint32_t inside = row < load.inside_rows ? load.inside_bytes : 0;
+        for (uint32_t piece = 0; piece < load.row_bytes; piece += BULK_UNIT) {
+            Shared to = load.to + row * load.row_bytes + piece;
+            to ^= load.permuted ? (to >> 7 & 7) << 4 : 0;
+            const uint32_t bytes = std::min(inside - std::min(inside, piece), BULK_UNIT);
+            if (bytes != 0) {
+                memcpy(shared + to, load.from + row * load.stride + piece, bytes);
+            }
+            memset(shared + to + bytes, 0, BULK_UNIT - bytes);
+        }
+    }
     MBarrier &mbarrier = *find_mbarrier(load.mbarrier);
     mbarrier.bytes -= load.bytes;
-    settle(mbarrier, Operation::BULK_LOAD, load.site);
+    settle(mbarrier, load.operation, load.site);
 }
 
 // False if there is none under way.
@@ -149,6 +170,7 @@ void Worker::bulk_store(Thread &thread, uint64_t to, Shared from, uint32_t bytes
     sanitizer::write(host, bytes);
     if (counting) {
         count_bulk(operation, to, bytes);
+        count_bulk_shared(bytes);
     }
     Fiber &me = fiber(thread);
     BulkStore store{host, from, bytes, me.open_store_group, false, false, false, site, {}};

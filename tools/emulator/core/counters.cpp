@@ -27,7 +27,7 @@ uint32_t lanes_at_a_time(uint32_t bytes) { return bytes <= WORD_BYTES ? LANES : 
 bool reads(Operation operation) {
     return operation == Operation::LOAD_CONSTANT || operation == Operation::LOAD_GLOBAL ||
            operation == Operation::ATOMIC_ADD_GLOBAL || operation == Operation::CP_ASYNC ||
-           operation == Operation::BULK_LOAD;
+           operation == Operation::BULK_LOAD || operation == Operation::TENSOR_LOAD;
 }
 
 bool writes(Operation operation) {
@@ -241,6 +241,9 @@ void Worker::count_bulk(Operation operation, uint64_t global, uint32_t bytes) {
     count_global_bytes(operation, global, bytes);
     ++counters.requests;
     counters.sectors += (global + bytes - 1) / SECTOR_BYTES - global / SECTOR_BYTES + 1;
+}
+
+void Worker::count_bulk_shared(uint32_t bytes) {
     counters.wavefronts += ideal_wavefronts(bytes);
     counters.ideal_wavefronts += ideal_wavefronts(bytes);
 }

@@ -83,6 +83,8 @@ FaultScope::FaultScope(Worker &worker) {
     running = &worker;
 }
 
+void FaultScope::move(Worker &worker) { running = &worker; }
+
 FaultScope::~FaultScope() { running = nullptr; }
 
 // In the handler: the thread goes on in `give_up`, on a stack of its own.

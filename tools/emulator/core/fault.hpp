@@ -12,6 +12,9 @@ class FaultScope {
     FaultScope(const FaultScope &) = delete;
     FaultScope &operator=(const FaultScope &) = delete;
     ~FaultScope();
+
+    // From now on it is this one's, of the same cluster.
+    static void move(Worker &worker);
 };
 
 } // namespace emu

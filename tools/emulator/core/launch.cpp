@@ -49,6 +49,11 @@ Failure check(const Launch &launch) {
                  launch.thread_count, launch.kernel->max_threads);
         return {INVALID_VALUE, text};
     }
+    if (launch.kernel->cluster == 0 || launch.kernel->cluster > MOST_BLOCKS || gx % launch.kernel->cluster != 0) {
+        snprintf(text, sizeof(text), "launch of %s: a grid of %u blocks in x: no multiple of its clusters' %u, 8 at most", name,
+                 gx, launch.kernel->cluster);
+        return {INVALID_VALUE, text};
+    }
     const uint32_t limit =
         launch.config.shared_limit == 0 ? SHARED_LIMIT : std::min(launch.config.shared_limit, SHARED_LIMIT);
     if (launch.shared_bytes > limit) {
@@ -59,8 +64,8 @@ Failure check(const Launch &launch) {
     return {};
 }
 
-// The order in which blocks begin.
-std::vector<uint32_t> block_order(const Launch &launch, uint64_t blocks) {
+// The order in which clusters begin.
+std::vector<uint32_t> cluster_order(const Launch &launch, uint64_t blocks) {
     std::vector<uint32_t> order;
     if ((launch.config.schedule == EMU_RANDOM || launch.config.schedule == EMU_PCT) && blocks <= MOST_SHUFFLED) {
         order.resize(blocks);
@@ -89,39 +94,49 @@ void add(EmuCounters &sum, const EmuCounters &part) {
 
 // Runs all blocks. Of several that fail, the first in the order is reported, whatever the number of workers.
 Failure run_blocks(const Launch &launch, EmuCounters &counters) {
-    const uint64_t blocks = product(launch.blocks);
-    const std::vector<uint32_t> order = block_order(launch, blocks);
-    std::atomic<uint64_t> next{0}, first_failed{blocks};
+    const uint32_t of_cluster = launch.kernel->cluster;
+    const uint64_t clusters = product(launch.blocks) / of_cluster;
+    const std::vector<uint32_t> order = cluster_order(launch, clusters);
+    std::atomic<uint64_t> next{0}, first_failed{clusters};
     std::mutex mutex;
     Failure failure;
     const auto work = [&] {
-        Worker *worker = launch.memory->take_worker();
-        if (worker == nullptr) {
+        Cluster cluster{};
+        while (cluster.count < of_cluster) {
+            Worker *worker = launch.memory->take_worker();
+            if (worker == nullptr) {
+                break;
+            }
+            worker->begin_launch(launch);
+            cluster.blocks[cluster.count++] = worker;
+        }
+        if (cluster.count < of_cluster) {
             const std::lock_guard<std::mutex> lock(mutex);
             first_failed = 0;
             failure = {LAUNCH_FAILED, "launch: no memory for the block's threads"};
-            return;
         }
-        worker->begin_launch(launch);
-        for (uint64_t i = next++; i < blocks && i < first_failed; i = next++) {
+        for (uint64_t i = next++; i < clusters && i < first_failed; i = next++) {
             const uint64_t number = !order.empty()                             ? order[i]
-                                    : launch.config.schedule == EMU_REVERSED ? blocks - 1 - i
+                                    : launch.config.schedule == EMU_REVERSED ? clusters - 1 - i
                                                                              : i;
-            if (!worker->run(launch, number)) {
+            if (!Worker::run(launch, cluster, number * of_cluster)) {
                 const std::lock_guard<std::mutex> lock(mutex);
                 if (i < first_failed) {
                     first_failed = i;
-                    failure = worker->failure;
+                    failure = cluster.blocks[0]->failure;
                 }
             }
         }
         const std::lock_guard<std::mutex> lock(mutex);
-        worker->counters.exponentials = worker->exponentials;
-        add(counters, worker->counters);
-        launch.memory->give_worker(worker);
+        for (uint32_t i = 0; i < cluster.count; ++i) {
+            Worker *worker = cluster.blocks[i];
+            worker->counters.exponentials = worker->exponentials;
+            add(counters, worker->counters);
+            launch.memory->give_worker(worker);
+        }
     };
     std::vector<std::thread> others;
-    const uint64_t workers = std::min<uint64_t>(std::max(launch.config.workers, 1u), blocks);
+    const uint64_t workers = std::min<uint64_t>(std::max(launch.config.workers, 1u), clusters);
     for (uint64_t i = 1; i < workers; ++i) {
         others.emplace_back(work);
     }
@@ -196,7 +211,39 @@ void Worker::begin_launch(const Launch &of) {
     main_fiber.stack = sanitizer::machine_stack();
 }
 
-bool Worker::run(const Launch &of, uint64_t block_number) {
+bool Worker::run(const Launch &of, Cluster &cluster, uint64_t first) {
+    Worker &one = *cluster.blocks[0];
+    for (uint32_t i = 0; i < cluster.count; ++i) {
+        Worker &block = *cluster.blocks[i];
+        block.cluster = &cluster;
+        block.rank = i;
+        if (!block.begin(of, first + i)) {
+            one.failure = block.failure;
+            return false;
+        }
+    }
+    sanitizer::release(one.block_begins);
+    cluster.running = &one;
+    {
+        const FaultScope scope(one);
+        one.switch_to(one.main_fiber, *one.pick());
+    }
+    sanitizer::acquire(one.block_ends);
+    // What was wrong in a thread comes before what is left undone of it.
+    bool failed = false;
+    for (uint32_t i = 0; i < cluster.count && !failed; ++i) {
+        failed = cluster.blocks[i]->failed;
+        one.failure = failed ? cluster.blocks[i]->failure : one.failure;
+    }
+    for (uint32_t i = 0; i < cluster.count && !failed; ++i) {
+        failed = !cluster.blocks[i]->end();
+        one.failure = failed ? cluster.blocks[i]->failure : one.failure;
+    }
+    return !failed;
+}
+
+// Makes the block ready.
+bool Worker::begin(const Launch &of, uint64_t block_number) {
     const uint64_t row = block_number / of.blocks.x;
     index = {static_cast<uint32_t>(block_number % of.blocks.x), static_cast<uint32_t>(row % of.blocks.y),
              static_cast<uint32_t>(row / of.blocks.y)};
@@ -249,20 +296,22 @@ bool Worker::run(const Launch &of, uint64_t block_number) {
     memset(shared + SHARED_BASE, POISON, of.shared_bytes);
     memset(state + SHARED_BASE, 0, of.shared_bytes);
     memset(shared_reads, 0, (SHARED_BASE + of.shared_bytes) / 16 * sizeof(shared_reads[0]));
-    sanitizer::release(block_begins);
     current = &main_fiber;
-    {
-        const FaultScope scope(*this);
-        switch_to(main_fiber, *pick());
-    }
-    sanitizer::acquire(block_ends);
-    if (!failed && !loads.empty()) {
-        record(LAUNCH_FAILED, loads.front().site, "bulk_load: the block ends before its mbarrier's phase is complete",
-               &threads[loads.front().thread]);
+    return true;
+}
+
+// All its threads have exited.
+bool Worker::end() {
+    if (!loads.empty()) {
+        const BulkLoad &first = loads.front();
+        char text[128];
+        snprintf(text, sizeof(text), "%s: the block ends before its mbarrier's phase is complete",
+                 operation_name(first.operation));
+        record(LAUNCH_FAILED, first.site, text, &threads[first.thread]);
     }
     failed = failed || !warpgroups_agree();
     ++counters.blocks;
-    counters.threads += of.thread_count;
+    counters.threads += launch->thread_count;
     return !failed;
 }
 

@@ -54,13 +54,21 @@ void Worker::fence_mbarrier_init(Thread &thread) {
 }
 
 void Worker::mbarrier_arrive(Thread &, Shared at, uint32_t bytes, Site site) {
-    const Operation operation = Operation::MBARRIER_ARRIVE;
+    arrive(Operation::MBARRIER_ARRIVE, at, bytes, site);
+}
+
+void Worker::mbarrier_arrive_at(Thread &, Shared at, uint32_t number, Site site) {
+    const Operation operation = Operation::MBARRIER_ARRIVE_AT;
+    block_of_cluster(operation, number, site).arrive(operation, at, 0, site);
+}
+
+void Worker::arrive(Operation operation, Shared at, uint32_t bytes, Site site) {
     MBarrier &mbarrier = need_mbarrier(operation, at, site);
     sanitizer::read(shared + at, MBARRIER_BYTES);
     sanitizer::release(mbarrier.meeting);
     if (mbarrier.pending == 0) {
-        fail(LAUNCH_FAILED, site, "mbarrier_arrive: one arrival more than the %u of phase %u", mbarrier.arrivals,
-             mbarrier.phase);
+        fail(LAUNCH_FAILED, site, "%s: one arrival more than the %u of phase %u", operation_name(operation),
+             mbarrier.arrivals, mbarrier.phase);
     }
     mbarrier.bytes += bytes;
     if (mbarrier.bytes > MOST) {

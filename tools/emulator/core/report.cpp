@@ -17,10 +17,12 @@ constexpr const char *NAMES[] = {
     "ldmatrix_x4_transposed", "stmatrix_x4", "stmatrix_x4_transposed",
     "mma_m16n8k16_bf16",
     "barrier",         "barrier_sync",      "barrier_arrive",
+    "cluster_barrier",
     "sync_warp",       "shuffle_xor",       "shuffle",
     "shuffle_up",      "shuffle_down",      "ballot",
-    "mbarrier_init",   "mbarrier_arrive",   "mbarrier_wait",
-    "bulk_load",       "bulk_store",        "wgmma_m64k16_bf16",
+    "mbarrier_init",   "mbarrier_arrive",   "mbarrier_arrive_at",
+    "mbarrier_wait",   "bulk_load",         "tensor_load",
+    "bulk_store",      "wgmma_m64k16_bf16",
     "wgmma_fence",     "wgmma_commit",      "wgmma_wait",
     "registers_decrease", "registers_increase",
 };
@@ -60,8 +62,10 @@ void Worker::fail(int code, Site site, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    record(code, site, text, current->thread);
-    leave(*current);
+    // What is wrong may be in another block of the cluster than the thread.
+    Worker &at = *cluster->running;
+    at.record(code, site, text, at.current->thread);
+    at.leave(*at.current);
 }
 
 void Worker::record(int code, Site site, const char *text, const Thread *thread) {

@@ -1,5 +1,6 @@
 // Fibers and which of them goes on.
 #include "context.hpp"
+#include "fault.hpp"
 #include "worker.hpp"
 
 #include <sys/mman.h>
@@ -37,12 +38,32 @@ void Worker::make_ready(Warp &warp, uint32_t lanes) {
     ready_warps |= lanes == 0 ? 0 : 1u << warp.number;
 }
 
-Fiber *Worker::pick() {
+Fiber *Worker::pick() { return pick_block().pick_own(); }
+
+Worker &Worker::pick_block() {
+    const uint32_t count = cluster->count;
+    Worker *const *blocks = cluster->blocks;
+    for (;;) {
+        // In order, a block goes on as long as it can.
+        uint32_t from = rank;
+        if (launch->config.schedule == EMU_REVERSED) {
+            from = count - 1;
+        } else if (preempting && count > 1) {
+            from = static_cast<uint32_t>(random() % count);
+        }
+        for (uint32_t i = 0; i < count; ++i) {
+            const uint32_t at = launch->config.schedule == EMU_REVERSED ? from - i : (from + i) % count;
+            if (blocks[at]->ready_warps != 0) {
+                return *blocks[at];
+            }
+        }
+        idle();
+    }
+}
+
+Fiber *Worker::pick_own() {
     if (!loads.empty() && launch->config.copies == EMU_AT_RANDOM && random() % LANDING == 0) {
         land_one_load();
-    }
-    while (ready_warps == 0) {
-        idle();
     }
     uint32_t warp = 0, lane = 0;
     switch (launch->config.schedule) {
@@ -81,20 +102,33 @@ Fiber *Worker::pick() {
 
 // No thread can go on: a copy lands, or it is a deadlock.
 void Worker::idle() {
-    if (land_one_load()) {
-        return;
+    Worker *stuck = nullptr;
+    for (uint32_t i = 0; i < cluster->count; ++i) {
+        Worker &block = *cluster->blocks[(rank + i) % cluster->count];
+        if (block.land_one_load()) {
+            return;
+        }
+        stuck = stuck == nullptr && block.live_warps != 0 ? &block : stuck;
     }
-    const Fiber *first = &fibers[0];
+    const Fiber *first = &stuck->fibers[0];
     while ((first->warp->live & first->bit) == 0) {
         ++first;
     }
-    record(LAUNCH_FAILED, first->waits_at != NONE ? first->waits_site : first->warp->site,
-           "deadlock: no thread of the block can go on", nullptr);
+    stuck->record(LAUNCH_FAILED, first->waits_at != NONE ? first->waits_site : first->warp->site,
+                  cluster->count == 1 ? "deadlock: no thread of the block can go on"
+                                      : "deadlock: no thread of the cluster can go on",
+                  nullptr);
     leave(*current);
 }
 
+// To a fiber of this block or of another of its cluster.
 void Worker::switch_to(Fiber &from, Fiber &to, bool abandoned) {
-    current = &to;
+    Worker &next = owner(to);
+    next.current = &to;
+    if (cluster->running != &next) {
+        cluster->running = &next;
+        FaultScope::move(next);
+    }
     ++counters.switches;
     sanitizer::leave(from.stack, to.stack, abandoned);
     setrank_emulator_switch(&from.stack_pointer, to.stack_pointer);
@@ -116,8 +150,9 @@ void Worker::preempt(Fiber &me) {
 }
 
 void Worker::leave(Fiber &me) {
-    sanitizer::release(block_ends);
-    switch_to(me, main_fiber, true);
+    Worker &first = *cluster->blocks[0];
+    sanitizer::release(first.block_ends);
+    switch_to(me, first.main_fiber, true);
     __builtin_unreachable();
 }
 
@@ -125,12 +160,16 @@ void Worker::fiber_main() {
     Worker &worker = static_cast<Worker &>(block());
     Fiber &me = worker.fiber(emu::thread());
     sanitizer::enter(me.stack);
-    sanitizer::acquire(worker.block_begins);
+    Worker &first = *worker.cluster->blocks[0];
+    sanitizer::acquire(first.block_begins);
     worker.launch->kernel->run(worker.launch->parameter.data());
     worker.thread_exit(me);
-    sanitizer::release(worker.block_ends);
-    Fiber *next = worker.live_warps == 0 ? &worker.main_fiber : worker.pick();
-    worker.switch_to(me, *next, true);
+    sanitizer::release(first.block_ends);
+    bool lives = false;
+    for (uint32_t i = 0; i < worker.cluster->count; ++i) {
+        lives = lives || worker.cluster->blocks[i]->live_warps != 0;
+    }
+    worker.switch_to(me, lives ? *worker.pick() : first.main_fiber, true);
     __builtin_unreachable();
 }
 
@@ -142,7 +181,8 @@ void Worker::thread_exit(Fiber &me) {
     warp.live &= ~me.bit;
     if (warp.arrived != 0) {
         const bool at_barrier = warp.operation == Operation::BARRIER || warp.operation == Operation::BARRIER_SYNC ||
-                                warp.operation == Operation::BARRIER_ARRIVE;
+                                warp.operation == Operation::BARRIER_ARRIVE ||
+                                warp.operation == Operation::CLUSTER_BARRIER;
         if (!at_barrier) {
             fail(LAUNCH_FAILED, warp.site,
                  "%s needs all 32 lanes of the warp: lanes %08x wait in it, and this one exits",

@@ -91,8 +91,8 @@ std::string Worker::describe_copy(Shared at, bool into) {
         for (const BulkLoad &load : loads) {
             if (covers(load.to, load.bytes)) {
                 snprintf(text, sizeof(text),
-                         "a bulk_load into it is under way (%s:%d, thread %u), its phase not complete",
-                         short_file(load.site.file), load.site.line, load.thread);
+                         "a %s into it is under way (%s:%d, thread %u), its phase not complete",
+                         operation_name(load.operation), short_file(load.site.file), load.site.line, load.thread);
                 return text;
             }
         }

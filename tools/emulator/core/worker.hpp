@@ -18,7 +18,10 @@ namespace emu {
 constexpr uint32_t LANES = 32;
 constexpr uint32_t ALL_LANES = ~uint32_t{0};
 constexpr uint32_t MAX_WARPS = MAX_THREADS / LANES;
-constexpr uint32_t BARRIERS = 16;
+// Those of a block, and behind them the cluster's.
+constexpr uint32_t BARRIERS = 16, CLUSTER_BARRIER = BARRIERS;
+// Most blocks of a cluster.
+constexpr uint32_t MOST_BLOCKS = 8;
 constexpr uint32_t NONE = ~uint32_t{0};
 // The tag of shared memory that no thread's store wrote last.
 constexpr uint32_t NO_TAG = ~uint32_t{0};
@@ -62,9 +65,15 @@ struct ThreadCopy {
 };
 
 struct BulkLoad {
+    Operation operation;
     Shared to;
     uint32_t bytes;
     const unsigned char *from;
+    // Of a box of a matrix: bytes of its rows, of these the ones that are inside of the matrix, rows that are, and how far
+    // those are apart. What is outside is 0. Whether pieces of its rows are permuted.
+    uint32_t row_bytes, inside_bytes, inside_rows;
+    uint64_t stride;
+    bool permuted;
     Shared mbarrier;
     bool landed;
     uint32_t thread;
@@ -95,7 +104,7 @@ struct MBarrier {
 };
 
 // The inner index of a product of matrices, and most fragments of eight columns of its results.
-constexpr uint32_t INNER_VALUES = 16, MOST_FRAGMENTS = 8;
+constexpr uint32_t INNER_VALUES = 16, MOST_FRAGMENTS = 32;
 
 // A lane's part of a wgmma.
 struct Product {
@@ -218,12 +227,21 @@ struct Fiber {
     sanitizer::Stack stack;
 };
 
+class Worker;
+
+// Blocks that run together, and the one whose thread runs.
+struct Cluster {
+    Worker *blocks[MOST_BLOCKS];
+    uint32_t count;
+    Worker *running;
+};
+
 class Worker : public Block {
   public:
     Worker();
 
-    // Runs a block to its end, or to what is wrong in it.
-    bool run(const Launch &launch, uint64_t block_number);
+    // Runs the blocks of a cluster, from number `first` on, to their end, or to what is wrong in one of them.
+    static bool run(const Launch &launch, Cluster &cluster, uint64_t first);
 
     // What was wrong, after `run` gave false.
     Failure failure;
@@ -246,6 +264,7 @@ class Worker : public Block {
     void stmatrix(Thread &, Operation, Shared row, const uint32_t *from, Site);
     void mma(Thread &, MmaOperands *, Site);
     void barrier(Thread &, Operation, uint32_t id, uint32_t threads, Site);
+    void cluster_barrier(Thread &, Site);
     void sync_warp(Thread &, Site);
     uint32_t shuffle(Thread &, Operation, uint32_t value, uint32_t from, Site);
     uint32_t ballot(Thread &, bool, Site);
@@ -253,7 +272,9 @@ class Worker : public Block {
     void fence_proxy_async(Thread &);
     void fence_mbarrier_init(Thread &);
     void mbarrier_arrive(Thread &, Shared, uint32_t bytes, Site);
+    void mbarrier_arrive_at(Thread &, Shared, uint32_t block, Site);
     void mbarrier_wait(Thread &, Shared, uint32_t parity, Site);
+    void tensor_load(Thread &, Shared to, const TensorBox *, Shared mbarrier, Site);
     void bulk_load(Thread &, Shared to, uint64_t from, uint32_t bytes, Shared mbarrier, Site);
     void bulk_store(Thread &, uint64_t to, Shared from, uint32_t bytes, Site);
     void bulk_commit(Thread &);
@@ -270,10 +291,21 @@ class Worker : public Block {
 
   private:
     Fiber &fiber(const Thread &thread) { return fibers[thread.number]; }
+    // The block whose thread, or whose machine's, a fiber is.
+    static Worker &owner(Fiber &fiber) {
+        return *reinterpret_cast<Worker *>(reinterpret_cast<uintptr_t>(&fiber) & ~(ARENA_BYTES - 1));
+    }
     // Called on a fiber: reports and gives the block up.
     [[noreturn]] void fail(int code, Site site, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+    // ---- launch.cpp
+    bool begin(const Launch &launch, uint64_t block_number);
+    bool end();
+
     // ---- schedule.cpp
+    // The block of the cluster whose thread goes on.
+    Worker &pick_block();
+    Fiber *pick_own();
     uint64_t random();
     uint32_t random_bit(uint32_t bits);
     void make_ready(Warp &warp, uint32_t lanes);
@@ -303,8 +335,12 @@ class Worker : public Block {
     void diverged(const Warp &warp, Operation operation, Site site);
 
     // ---- barrier.cpp
+    void come_to(Thread &, Operation operation, uint32_t id, uint32_t threads, Site site);
     void warp_arrives(Warp &warp, Fiber *self);
+    // All of the block have come.
+    void barrier_fills(Barrier &barrier, const Fiber *self);
     void barrier_completes(Barrier &barrier, const Fiber *self);
+    sanitizer::Meeting &meeting_at(uint32_t id, uint32_t phase);
     void warp_exits(Warp &warp);
 
     // ---- shared.cpp
@@ -327,6 +363,7 @@ class Worker : public Block {
     // ---- copies.cpp
     void land(const ThreadCopy &copy);
     void land_sometimes(Fiber &me);
+    void begin_load(const BulkLoad &load);
     void land(BulkLoad &load);
     bool land_one_load();
     void read(BulkStore &store);
@@ -344,7 +381,12 @@ class Worker : public Block {
     void multiply_warp(Warp &warp, const WgmmaOperands &operands, Site site);
     void end_products(Fiber &me);
 
+    // ---- cluster.cpp
+    // The block of this number in the cluster, which has to be there still.
+    Worker &block_of_cluster(Operation operation, uint32_t number, Site site);
+
     // ---- mbarrier.cpp
+    void arrive(Operation operation, Shared at, uint32_t bytes, Site site);
     MBarrier *find_mbarrier(Shared at);
     MBarrier &need_mbarrier(Operation operation, Shared at, Site site);
     void settle(MBarrier &mbarrier, Operation operation, Site site);
@@ -355,6 +397,7 @@ class Worker : public Block {
     void count_copy(const Thread &, Shared to, uint64_t from, uint32_t bytes, Site);
     void count_global_bytes(Operation operation, uint64_t at, uint32_t bytes);
     void count_bulk(Operation operation, uint64_t global, uint32_t bytes);
+    void count_bulk_shared(uint32_t bytes);
     void count_rows(const Shared (&rows)[LANES]);
     uint32_t count_unit(const Shared (&rows)[LANES]) const;
     void count_warp(Warp &warp);
@@ -369,6 +412,7 @@ class Worker : public Block {
     std::string describe_threads(const Thread *except);
 
     const Launch *launch = nullptr;
+    Cluster *cluster = nullptr;
     bool counting = false;
     bool preempting = false;
     bool failed = false;
@@ -384,7 +428,7 @@ class Worker : public Block {
     // Lanes that wait at mbarriers.
     uint32_t waiting_lanes[MAX_WARPS] = {};
     uint32_t priorities[MAX_WARPS] = {};
-    Barrier barriers[BARRIERS] = {};
+    Barrier barriers[BARRIERS + 1] = {};
     std::vector<MBarrier> mbarriers;
     std::vector<BulkLoad> loads;
     Warpgroup warpgroups[MAX_WARPS / 4];

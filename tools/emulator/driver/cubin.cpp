@@ -22,6 +22,7 @@ enum : uint8_t {
     MAX_THREADS_OF_BLOCK = 0x05,
     REQUIRED_THREADS = 0x10,
     FRAME_SIZE = 0x11,
+    PARAMETER = 0x17,
     PARAMETER_BYTES = 0x19,
     REGISTER_COUNT = 0x2f,
 };
@@ -82,6 +83,7 @@ std::vector<Attribute> read_attributes(const Bytes &info) {
 
 // Attributes of a kernel in the section that is its own.
 void read_own_attributes(const Bytes &info, ImageKernel &kernel) {
+    uint32_t parameter_bytes = 0, first_parameter = 0;
     for (const Attribute &attribute : read_attributes(info)) {
         switch (attribute.id) {
         case MAX_THREADS_OF_BLOCK:
@@ -92,10 +94,16 @@ void read_own_attributes(const Bytes &info, ImageKernel &kernel) {
             break;
         }
         case PARAMETER_BYTES:
-            kernel.parameter_bytes = attribute.value;
+            parameter_bytes = attribute.value;
+            break;
+        case PARAMETER:
+            // In front of the first is what aligns it.
+            if (attribute.bytes.number<uint16_t>(4) == 0)
+                first_parameter = attribute.bytes.number<uint16_t>(6);
             break;
         }
     }
+    kernel.parameter_bytes = parameter_bytes - first_parameter;
 }
 
 } // namespace

@@ -63,6 +63,8 @@ pub struct Declaration {
     pub name: String,
     /// The expression for the most threads of a block.
     pub max_threads: String,
+    /// That for the blocks of a cluster.
+    pub cluster: String,
 }
 
 impl Compiler {
@@ -215,25 +217,32 @@ pub fn sources_in(folder: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
-/// Finds `extern "C" __global__ void __launch_bounds__(threads) name(parameter)` in preprocessed source, of which the
-/// qualifiers are left.
+/// Finds `extern "C" __global__ void __cluster_dims__(blocks) __launch_bounds__(threads) name(parameter)` in preprocessed
+/// source, of which the qualifiers are left.
 pub fn find_kernels(text: &str) -> Result<Vec<Declaration>, String> {
     const QUALIFIER: &str = "__global__";
     const BOUNDS: &str = "__launch_bounds__";
+    const CLUSTER: &str = "__cluster_dims__";
     let mut found: Vec<Declaration> = Vec::new();
     for (at, _) in text.match_indices(QUALIFIER) {
         let before = text[..at].trim_end();
         let mut rest = text[at + QUALIFIER.len()..].trim_start();
         let mut max_threads = "emu::MAX_THREADS".to_string();
+        let mut cluster = "1".to_string();
         let name = loop {
             let word_end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             let (word, after) = rest.split_at(word_end);
             let after = after.trim_start();
             match word {
-                BOUNDS => {
+                BOUNDS | CLUSTER => {
                     let (arguments, behind) =
-                        in_brackets(after).ok_or_else(|| format!("{BOUNDS} without its brackets"))?;
-                    max_threads = first_argument(arguments).trim().to_string();
+                        in_brackets(after).ok_or_else(|| format!("{word} without its brackets"))?;
+                    let first = first_argument(arguments);
+                    let of = if word == BOUNDS { &mut max_threads } else { &mut cluster };
+                    if word == CLUSTER && first.len() < arguments.len() {
+                        return Err(format!("{CLUSTER}({arguments}): clusters are of neighbours in x alone"));
+                    }
+                    *of = first.trim().to_string();
                     rest = behind.trim_start();
                 }
                 "void" => rest = after,
@@ -250,7 +259,7 @@ pub fn find_kernels(text: &str) -> Result<Vec<Declaration>, String> {
             ));
         }
         if !found.iter().any(|known| known.name == name) {
-            found.push(Declaration { name: name.into(), max_threads });
+            found.push(Declaration { name: name.into(), max_threads, cluster });
         }
     }
     Ok(found)
@@ -300,8 +309,9 @@ fn unit_text(source: &Path, list: &str, kernels: &[Declaration]) -> String {
     let count = kernels.len();
     if count > 0 {
         text += "namespace {\nconst emu::Kernel EMU_KERNELS[] = {\n";
-        for Declaration { name, max_threads } in kernels {
-            text += &format!("    emu::kernel_entry<&{name}>(\"{name}\", &{name}, {max_threads}),\n");
+        for Declaration { name, max_threads, cluster } in kernels {
+            text +=
+                &format!("    emu::kernel_entry<&{name}>(\"{name}\", &{name}, {max_threads}, {cluster}),\n");
         }
         text += "};\n}\n";
     }
@@ -359,7 +369,7 @@ mod tests {
     use super::*;
 
     fn declaration(name: &str, max_threads: &str) -> Declaration {
-        Declaration { name: name.into(), max_threads: max_threads.into() }
+        Declaration { name: name.into(), max_threads: max_threads.into(), cluster: "1".into() }
     }
 
     #[test]
@@ -377,6 +387,11 @@ mod tests {
         ];
         assert_eq!(find_kernels(text).unwrap(), expected);
         assert_eq!(find_kernels("void f();"), Ok(vec![]));
+        let pair =
+            "extern \"C\" __global__ void __cluster_dims__(PAIR) __launch_bounds__(8) pair(const X p) { }";
+        let expected = Declaration { cluster: "PAIR".into(), ..declaration("pair", "8") };
+        assert_eq!(find_kernels(pair).unwrap(), [expected]);
+        assert!(find_kernels(&pair.replace("PAIR", "1, 2")).unwrap_err().contains("neighbours in x"));
     }
 
     #[test]

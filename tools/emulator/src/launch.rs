@@ -38,3 +38,13 @@ pub struct Buffer {
     /// Its content: before the launch, and after.
     pub bytes: Vec<u8>,
 }
+
+/// A tensor map as the emulator reads it (`TensorMap` of machine.hpp): of a matrix `[rows, columns]` of 16-bit values, for boxes
+/// of so many rows and columns. The matrix's address, its first eight bytes, is filled in as that of any pointer.
+pub fn tensor_map([rows, columns]: [usize; 2], [box_rows, box_columns]: [u32; 2]) -> [u64; 16] {
+    const MARK: u64 = 0x7061_6d20_726f_736e;
+    let mut map = [0; 16];
+    let sizes = u64::from(box_columns) | u64::from(box_rows) << 32;
+    map[1..6].copy_from_slice(&[columns as u64, rows as u64, 2 * columns as u64, sizes, MARK]);
+    map
+}

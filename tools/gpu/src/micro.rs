@@ -1,17 +1,15 @@
 //! Micro-kernels with fixed vectors.
 
+use half::bf16;
 use serde_json::json;
 use setrank::device::kernels::Family;
-use setrank::device::{Buffer, DeviceError, DeviceRepr, Gpu, Parameter, Plan};
+use setrank::device::{Buffer, DeviceError, DeviceRepr, Gpu, Parameter, Plan, TensorMap};
 
 use crate::mismatch::Mismatch;
 use crate::outcome::Outcome;
-use crate::vectors::{Micro, Vector};
+use crate::vectors::{Matrix, Micro, SHARED_BYTES, Vector};
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
-
-/// Bytes of shared memory that are enough for each of them.
-const SHARED_BYTES: u32 = 16 << 10;
 
 /// `TestArguments` of tools/emulator/tests/kernels/arguments.h.
 #[repr(C)]
@@ -20,6 +18,24 @@ struct Arguments {
     input: *const u32,
     output: *mut u32,
     numbers: [i32; 2],
+}
+
+/// `TensorArguments`, likewise.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct TensorArguments {
+    map: TensorMap,
+    arguments: Arguments,
+    unused: [i32; 10],
+}
+
+// SAFETY: plain numbers and addresses of the device.
+unsafe impl DeviceRepr for TensorArguments {}
+// SAFETY: laid out as the header's struct, without padding.
+unsafe impl Parameter for TensorArguments {
+    fn shapes(&self) -> String {
+        self.arguments.shapes()
+    }
 }
 
 // SAFETY: plain numbers and addresses of the device.
@@ -61,9 +77,9 @@ pub fn run(micro: &Micro) -> anyhow::Result<Outcome> {
 
 /// What a launch writes.
 fn launch(gpu: &Gpu, family: &'static str, vector: &Vector) -> Result<Vec<u32>, DeviceError> {
-    let input: &[i32] = bytemuck::cast_slice(&vector.input);
+    let input: &[bf16] = bytemuck::cast_slice(&vector.input);
     let mut arena = gpu.arena("a micro-kernel's input", size_of_val(input))?;
-    let mut from: Buffer<i32> = arena.take(input.len())?;
+    let mut from: Buffer<bf16> = arena.take(input.len())?;
     gpu.upload(&mut from, input)?;
     // An arena each, so that an emulator or a sanitizer finds what a kernel writes behind a buffer.
     let bytes = vector.output_words * size_of::<i32>();
@@ -77,8 +93,17 @@ fn launch(gpu: &Gpu, family: &'static str, vector: &Vector) -> Result<Vec<u32>, 
         shared_bytes: SHARED_BYTES,
     };
     let arguments = Arguments { input: from.pointer(), output: to.pointer_mut(), numbers: vector.numbers };
-    // SAFETY: the vector has as many words of input and output as its kernel touches, and both live until the download
-    // has waited for it.
-    unsafe { gpu.launch(&plan, &arguments) }?;
+    match vector.matrix {
+        None => {
+            // SAFETY: the vector has as many words of input and output as its kernel touches, and both live until the
+            // download has waited for it.
+            unsafe { gpu.launch(&plan, &arguments) }?;
+        }
+        Some(Matrix { rows, columns, box_rows }) => {
+            let map = gpu.tensor_map(&from, [rows, columns], box_rows)?;
+            // SAFETY: as above, and a kernel whose vectors have a matrix takes a tensor map.
+            unsafe { gpu.launch(&plan, &TensorArguments { map, arguments, unused: [0; 10] }) }?;
+        }
+    }
     Ok(bytemuck::cast_slice(&gpu.download(&to)?).to_vec())
 }

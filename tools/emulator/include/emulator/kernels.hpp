@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace emu {
 
@@ -11,8 +12,8 @@ struct Kernel {
     void (*run)(const void *parameter);
     // Bytes of its one parameter, and 0.
     uint32_t parameter_bytes[2];
-    // Most threads of a block.
-    uint32_t max_threads;
+    // Most threads of a block, and blocks of a cluster, neighbours in x.
+    uint32_t max_threads, cluster;
 };
 
 // The kernels of one source.
@@ -28,13 +29,16 @@ struct KernelTable {
 };
 
 template <class Parameter, void (*FUNCTION)(Parameter)> void run_kernel(const void *parameter) {
-    FUNCTION(*static_cast<const Parameter *>(parameter));
+    // Which may be aligned to more than the bytes are.
+    Parameter value;
+    memcpy(&value, parameter, sizeof(value));
+    FUNCTION(value);
 }
 
 // The table's line of a kernel; `parameter` is the kernel again, so that its type can be deduced.
 template <auto FUNCTION, class Parameter>
-constexpr Kernel kernel_entry(const char *name, void (*)(Parameter), uint32_t max_threads) {
-    return Kernel{name, run_kernel<Parameter, FUNCTION>, {sizeof(Parameter), 0}, max_threads};
+constexpr Kernel kernel_entry(const char *name, void (*)(Parameter), uint32_t max_threads, uint32_t cluster) {
+    return Kernel{name, run_kernel<Parameter, FUNCTION>, {sizeof(Parameter), 0}, max_threads, cluster};
 }
 
 } // namespace emu

@@ -11,6 +11,7 @@
 #define __constant__ static const
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #ifdef SETRANK_DEBUGGED // where a function is called, a debugger can stop
 #define __forceinline__ inline
 #else

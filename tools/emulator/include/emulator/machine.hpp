@@ -64,6 +64,7 @@ enum class Operation : uint8_t {
     BARRIER,
     BARRIER_SYNC,
     BARRIER_ARRIVE,
+    CLUSTER_BARRIER,
     SYNC_WARP,
     SHUFFLE_XOR,
     SHUFFLE,
@@ -72,8 +73,10 @@ enum class Operation : uint8_t {
     BALLOT,
     MBARRIER_INIT,
     MBARRIER_ARRIVE,
+    MBARRIER_ARRIVE_AT,
     MBARRIER_WAIT,
     BULK_LOAD,
+    TENSOR_LOAD,
     BULK_STORE,
     WGMMA,
     WGMMA_FENCE,
@@ -126,6 +129,25 @@ struct Registers {
     size_t words;
 };
 
+// A CUtensorMap as the mock driver and the launches of tests make it: a matrix of 16-bit values in global memory, rows
+// `row_bytes` apart, of which tensor copies take boxes. Rows of a box of 128 bytes have their pieces permuted.
+struct TensorMap {
+    uint64_t address, columns, rows, row_bytes;
+    uint32_t box_columns, box_rows;
+    // TENSOR_MAP, so that what is no map is noticed.
+    uint64_t mark;
+    uint64_t unused[10];
+};
+static_assert(sizeof(TensorMap) == 128);
+constexpr uint64_t TENSOR_MAP = 0x70616d20726f736e;
+
+// A box of a matrix, from row `row` and column `column` on, and the blocks of the cluster that get it, a bit each.
+struct TensorBox {
+    const TensorMap *map;
+    int32_t column, row;
+    uint32_t blocks;
+};
+
 // The core's functions; each reports what is wrong and then does not return.
 struct Functions {
     // Host pointer for an access to shared or global memory, checked and counted.
@@ -146,6 +168,7 @@ struct Functions {
 
     // `threads` 0: all of the block.
     void (*barrier)(Thread *, Operation, uint32_t id, uint32_t threads, Site);
+    void (*cluster_barrier)(Thread *, Site);
     void (*sync_warp)(Thread *, Site);
     // The value of lane `from`.
     uint32_t (*shuffle)(Thread *, Operation, uint32_t value, uint32_t from, Site);
@@ -154,9 +177,12 @@ struct Functions {
     void (*mbarrier_init)(Thread *, Shared at, uint32_t arrivals, Site);
     void (*fence_mbarrier_init)(Thread *);
     void (*mbarrier_arrive)(Thread *, Shared at, uint32_t bytes, Site);
+    // In the block of this number in the cluster.
+    void (*mbarrier_arrive_at)(Thread *, Shared at, uint32_t block, Site);
     void (*mbarrier_wait)(Thread *, Shared at, uint32_t parity, Site);
     void (*fence_proxy_async)(Thread *);
     void (*bulk_load)(Thread *, Shared to, uint64_t from, uint32_t bytes, Shared mbarrier, Site);
+    void (*tensor_load)(Thread *, Shared to, const TensorBox *, Shared mbarrier, Site);
     void (*bulk_store)(Thread *, uint64_t to, Shared from, uint32_t bytes, Site);
     void (*bulk_commit)(Thread *);
     // `written`: waits for the writes too, not only for the reads of shared memory.
@@ -175,6 +201,8 @@ struct Block {
     const Functions *core;
     // blockIdx, blockDim, gridDim
     Index index, threads_in_block, blocks_in_grid;
+    // Its number in its cluster.
+    uint32_t rank;
     // Bytes of dynamic shared memory that need no call of the core: all of it, or none while accesses are counted.
     uint32_t unchecked_shared_bytes;
     // Host addresses of shared byte 0, of its state, and of the tags, one for each two bytes.

@@ -132,6 +132,12 @@ inline void barrier_arrive(uint32_t id, uint32_t threads, emu::Site site = emu::
     emu::block().core->barrier(&emu::thread(), emu::Operation::BARRIER_ARRIVE, id, threads, site);
 }
 
+inline uint32_t cluster_rank() { return emu::block().rank; }
+
+inline void cluster_barrier(emu::Site site = emu::Site::here()) {
+    emu::block().core->cluster_barrier(&emu::thread(), site);
+}
+
 inline void sync_warp(emu::Site site = emu::Site::here()) { emu::block().core->sync_warp(&emu::thread(), site); }
 
 inline uint32_t shuffle_xor(uint32_t value, uint32_t mask, emu::Site site = emu::Site::here()) {
@@ -207,6 +213,10 @@ inline void mbarrier_arrive_expect(Shared at, uint32_t bytes, emu::Site site = e
     emu::block().core->mbarrier_arrive(&emu::thread(), at, bytes, site);
 }
 
+inline void mbarrier_arrive_at(Shared at, uint32_t block, emu::Site site = emu::Site::here()) {
+    emu::block().core->mbarrier_arrive_at(&emu::thread(), at, block, site);
+}
+
 inline void mbarrier_wait(Shared at, uint32_t parity, emu::Site site = emu::Site::here()) {
     emu::block().core->mbarrier_wait(&emu::thread(), at, parity, site);
 }
@@ -216,6 +226,12 @@ inline void fence_proxy_async() { emu::block().core->fence_proxy_async(&emu::thr
 inline void bulk_load(Shared to, const void *from, uint32_t bytes, Shared mbarrier,
                       emu::Site site = emu::Site::here()) {
     emu::block().core->bulk_load(&emu::thread(), to, reinterpret_cast<uint64_t>(from), bytes, mbarrier, site);
+}
+
+inline void tensor_load(Shared to, const void *map, int32_t column, int32_t row, Shared mbarrier, uint32_t blocks,
+                        emu::Site site = emu::Site::here()) {
+    const emu::TensorBox box{static_cast<const emu::TensorMap *>(map), column, row, blocks};
+    emu::block().core->tensor_load(&emu::thread(), to, &box, mbarrier, site);
 }
 
 inline void bulk_store(void *to, Shared from, uint32_t bytes, emu::Site site = emu::Site::here()) {
@@ -234,14 +250,14 @@ template <int PENDING> inline void bulk_wait() { emu::block().core->bulk_wait(&e
 template <bool TRANSPOSED, int J>
 inline void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add,
                               emu::Site site = emu::Site::here()) {
-    static_assert(J == 4 || J == 8);
+    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const emu::WgmmaOperands operands{d[0], a, 0, b, J, true, TRANSPOSED, add};
     emu::block().core->wgmma(&emu::thread(), &operands, site);
 }
 
 template <bool TRANSPOSED, int J>
 inline void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add, emu::Site site = emu::Site::here()) {
-    static_assert(J == 4 || J == 8);
+    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const emu::WgmmaOperands operands{d[0], nullptr, a, b, J, false, TRANSPOSED, add};
     emu::block().core->wgmma(&emu::thread(), &operands, site);
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use setrank_emulator::emulate::{self, Config, Counters, Fault, Report};
 use setrank_emulator::kernels::{Kernels, Sources};
-use setrank_emulator::launch::{Buffer, Launch, Pointer};
+use setrank_emulator::launch::{Buffer, Launch, Pointer, tensor_map};
 
-use crate::vectors::Vector;
+use crate::vectors::{Matrix, SHARED_BYTES, Vector};
 
 /// The path of a test kernel's source.
 pub fn source(name: &str) -> PathBuf {
@@ -46,6 +46,17 @@ pub fn launch_of(vector: &Vector) -> Launch {
     let Vector { kernel, blocks, threads, input, numbers: [a, b], output_words, .. } = vector;
     let mut launch = launch(kernel, *threads, input, *output_words, *a, *b);
     launch.grid = [*blocks, 1, 1];
+    launch.shared_bytes = SHARED_BYTES;
+    if let Some(Matrix { rows, columns, box_rows }) = vector.matrix {
+        // TensorArguments: a tensor map of the input comes first, and the struct is filled up.
+        let map = tensor_map([rows, columns], [box_rows, 64]);
+        let mut parameter: Vec<u8> = map.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        launch.pointers.iter_mut().for_each(|pointer| pointer.at += parameter.len());
+        launch.pointers.push(Pointer { at: 0, buffer: 0, offset: 0 });
+        parameter.append(&mut launch.parameter);
+        parameter.resize(192, 0);
+        launch.parameter = parameter;
+    }
     launch
 }
 

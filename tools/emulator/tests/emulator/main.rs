@@ -5,6 +5,7 @@ mod common;
 mod counters;
 mod kernels_changed;
 mod misuse;
+mod misuse_cluster;
 mod misuse_wgmma;
 mod names;
 mod primitives;

@@ -11,7 +11,13 @@ fn declarations(header: &str) -> Vec<String> {
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let parts: Vec<&str> = text.split("namespace ptx").collect();
     let [_, inside, _] = parts[..] else { panic!("{header}: namespace ptx begins and ends once") };
-    let code = inside.lines().filter(|line| !line.starts_with('#'));
+    // A macro goes on behind a backslash.
+    let mut in_macro = false;
+    let code = inside.lines().filter(|line| {
+        let is_macro = in_macro || line.starts_with('#');
+        in_macro = is_macro && line.ends_with('\\');
+        !is_macro
+    });
     let code: Vec<&str> = code.map(|line| line.split("//").next().unwrap_or_default()).collect();
     let (mut depth, mut head, mut found) = (0, String::new(), Vec::new());
     for letter in code.join("\n").chars() {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::common::{launch, output, source};
-use crate::vectors::words;
+use crate::common::{launch, launch_of, output, source};
+use crate::vectors::{cluster, words};
 use setrank_emulator::emulate::{Config, Copies, Fault, Schedule};
 use setrank_emulator::kernels::Sources;
 use setrank_emulator::launch::Launch;
@@ -13,6 +13,7 @@ use setrank_emulator::sanitize::{Finding, Outcome, Program, Sanitizer};
 fn sources() -> Sources {
     let files = [
         "block.cu",
+        "cluster_sm90.cu",
         "copies.cu",
         "copies_sm90.cu",
         "memory.cu",
@@ -130,6 +131,7 @@ fn correct_kernels_pass() {
         launch("passes", 32, &input, 256, 7, 0),
         launch("every_width", 64, &input, 480, 0, 0),
         launch("in_place", 32, &[], 32, 0, 0),
+        launch_of(&cluster::boxes().remove(1)),
     ];
     let kernels = sources().compile().unwrap();
     for sanitizer in [Sanitizer::Address, Sanitizer::Thread] {

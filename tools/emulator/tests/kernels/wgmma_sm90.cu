@@ -4,8 +4,8 @@
 
 namespace {
 
-// Words of the input: descriptors of a and of b; each thread's fragments of a; of c, 32 words; then shared memory.
-constexpr uint32_t LEFT = 4, BEFORE = LEFT + 128 * 4, IMAGE = BEFORE + 128 * 32, IMAGE_WORDS = 4096;
+// Words of the input: descriptors of a and of b; each thread's fragments of a; of c, 128 words; then shared memory.
+constexpr uint32_t LEFT = 4, BEFORE = LEFT + 128 * 4, IMAGE = BEFORE + 128 * 128, IMAGE_WORDS = 10240;
 
 // A descriptor whose addresses begin with the block's shared memory.
 __device__ __forceinline__ uint64_t descriptor(const uint32_t *words) {
@@ -16,7 +16,7 @@ __device__ __forceinline__ uint64_t descriptor(const uint32_t *words) {
 
 template <int J> __device__ __forceinline__ void load(float (&c)[J][4], const TestArguments &p, uint32_t thread) {
     for (int i = 0; i < 4 * J; ++i) {
-        c[i / 4][i % 4] = __uint_as_float(ptx::load_global(p.input + BEFORE + thread * 32 + i));
+        c[i / 4][i % 4] = __uint_as_float(ptx::load_global(p.input + BEFORE + thread * 128 + i));
     }
 }
 
@@ -54,21 +54,27 @@ template <int J, bool TRANSPOSED, bool IN_SHARED> __device__ __forceinline__ voi
     store(c, p.output + thread * 4 * J);
 }
 
+template <int J> __device__ __forceinline__ void multiply(const TestArguments &p) {
+    switch (p.a % 4) {
+    case 0: multiply<J, false, false>(p); break;
+    case 1: multiply<J, true, false>(p); break;
+    case 2: multiply<J, false, true>(p); break;
+    default: multiply<J, true, true>(p); break;
+    }
+}
+
 } // namespace
 
-// The sum of c, if `b` is not 0, and the product. In `a`: 1, of eight fragments, not four; 2, b is transposed; 4, a is in
-// shared memory.
+// The sum of c, if `b` is not 0, and the product. In `a`: 1, b is transposed; 2, a is in shared memory; and four times the
+// number of fragments.
 extern "C" __global__ void __launch_bounds__(128) wgmma(const __grid_constant__ TestArguments p) {
     fill(p);
-    switch (p.a) {
-    case 0: multiply<4, false, false>(p); break;
-    case 1: multiply<8, false, false>(p); break;
-    case 2: multiply<4, true, false>(p); break;
-    case 3: multiply<8, true, false>(p); break;
-    case 4: multiply<4, false, true>(p); break;
-    case 5: multiply<8, false, true>(p); break;
-    case 6: multiply<4, true, true>(p); break;
-    default: multiply<8, true, true>(p); break;
+    switch (p.a / 4) {
+    case 4: multiply<4>(p); break;
+    case 8: multiply<8>(p); break;
+    case 16: multiply<16>(p); break;
+    case 24: multiply<24>(p); break;
+    default: multiply<32>(p); break;
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 
 mod block;
+pub mod cluster;
 mod copies;
 mod memory;
 mod plain;
@@ -60,6 +61,19 @@ pub struct Vector {
     pub output_words: usize,
     /// The first words of the output.
     pub expected: Vec<Expected>,
+    /// The input as a matrix of 16-bit values, where the kernel takes a tensor map of it.
+    pub matrix: Option<Matrix>,
+}
+
+/// A matrix, row-major, of which boxes of so many rows and 64 columns are copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Rows of a box.
+    pub box_rows: u32,
 }
 
 impl Vector {
@@ -67,7 +81,8 @@ impl Vector {
     fn new(kernel: &'static str, threads: u32, input: &[u32], numbers: [i32; 2], expected: Vec<u32>) -> Self {
         let output_words = expected.len();
         let expected = expected.into_iter().map(Expected::Word).collect();
-        Vector { kernel, blocks: 1, threads, input: input.to_vec(), numbers, output_words, expected }
+        let input = input.to_vec();
+        Vector { kernel, blocks: 1, threads, input, numbers, output_words, expected, matrix: None }
     }
 
     /// Which of the words that were written are wrong.
@@ -88,8 +103,11 @@ pub struct Micro {
     pub vectors: fn() -> Vec<Vector>,
 }
 
+/// Bytes of shared memory that are enough for each of them.
+pub const SHARED_BYTES: u32 = 40 << 10;
+
 /// All of them; those in `…_sm90` run on compute capability 9.0 alone.
-pub const ALL: [Micro; 17] = [
+pub const ALL: [Micro; 18] = [
     Micro { source: "plain", kernel: "copy", vectors: plain::copy },
     Micro { source: "plain", kernel: "add", vectors: plain::add },
     Micro { source: "memory", kernel: "every_width", vectors: memory::every_width },
@@ -105,6 +123,7 @@ pub const ALL: [Micro; 17] = [
     Micro { source: "warp_sm90", kernel: "stmatrix", vectors: warp::stmatrix },
     Micro { source: "warp_sm90", kernel: "stmatrix_transposed", vectors: warp::stmatrix_transposed },
     Micro { source: "copies_sm90", kernel: "bulk", vectors: copies::bulk },
+    Micro { source: "cluster_sm90", kernel: "boxes", vectors: cluster::boxes },
     Micro { source: "wgmma_sm90", kernel: "wgmma", vectors: wgmma::wgmma },
     Micro { source: "wgmma_sm90", kernel: "wgmma_groups", vectors: wgmma::groups },
 ];

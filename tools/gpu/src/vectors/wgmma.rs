@@ -1,16 +1,19 @@
 //! What the warps of a warpgroup do together.
 
-use super::Vector;
+use super::{SHARED_BYTES, Vector};
 
 const THREADS: usize = 128;
 /// Rows of a and of the results.
 const M: usize = 64;
 /// Columns of a, rows of b.
 const K: usize = 16;
+/// Most fragments of results, and columns.
+const FRAGMENTS: usize = 32;
+const N: usize = 8 * FRAGMENTS;
 /// Bytes of shared memory.
-const IMAGE: usize = 16 << 10;
-/// Where a begins there.
-const LEFT: usize = 8 << 10;
+const IMAGE: usize = SHARED_BYTES as usize;
+/// Where a begins there, behind the largest b: rows of 128 bytes.
+const LEFT: usize = N * 128;
 
 /// How an operand stands in shared memory: the canonical layouts of the PTX manual's "Asynchronous warpgroup-level matrix
 /// shared memory layout".
@@ -33,7 +36,7 @@ impl Layout {
     fn dense(row_bytes: usize, transposed: bool, begin: usize) -> Self {
         let (leading, stride) = match (row_bytes, transposed) {
             (16, false) => (128, 256),
-            (16, true) => (1024, 128),
+            (16, true) => (N * 16, 128),
             (_, false) => (16, 8 * row_bytes),
             (_, true) => (16 * row_bytes, 8 * row_bytes),
         };
@@ -75,7 +78,7 @@ fn b(k: usize, n: usize) -> f32 {
 }
 
 fn c(m: usize, n: usize) -> f32 {
-    (m * 64 + n) as f32 - 2000.0
+    (m * N + n) as f32 - 2000.0
 }
 
 fn product(m: usize, n: usize) -> f32 {
@@ -104,7 +107,7 @@ fn input(left: Layout, right: Layout, columns: usize) -> Vec<u32> {
         }
     }
     for thread in 0..THREADS {
-        words.extend(fragments(thread, 8, c));
+        words.extend(fragments(thread, FRAGMENTS, c));
     }
     words.extend(image.chunks_exact(2).map(|values| pair(values[0], values[1])));
     words
@@ -126,7 +129,7 @@ fn fragments(thread: usize, count: usize, of: impl Fn(usize, usize) -> f32) -> V
         .collect()
 }
 
-/// Every layout of b, and of a in shared memory; a in registers and there; four and eight fragments; sums and products.
+/// Every layout of b, and of a in shared memory; a in registers and there; every number of fragments; sums and products.
 pub fn wgmma() -> Vec<Vector> {
     let plain = Layout::dense(16, false, LEFT);
     let mut cases = Vec::new();
@@ -149,11 +152,17 @@ pub fn wgmma() -> Vec<Vector> {
     }
     let far = Layout { leading: 2048, stride: 1024, ..Layout::dense(32, true, 0) };
     cases.push((plain, far, false, 8));
+    for count in [16, 24, 32] {
+        for (row_bytes, transposed) in [(128, false), (32, true)] {
+            let right = Layout::dense(row_bytes, transposed, 0);
+            cases.extend([false, true].map(|in_shared| (plain, right, in_shared, count)));
+        }
+    }
     let of = |(number, (left, right, in_shared, count)): (usize, (Layout, Layout, bool, usize))| {
         let add = number % 3 != 0;
         let sum = |m, n| if add { c(m, n) } else { 0.0 } + product(m, n);
         let expected = (0..THREADS).flat_map(|thread| fragments(thread, count, sum)).collect();
-        let kind = i32::from(count == 8) + 2 * i32::from(right.transposed) + 4 * i32::from(in_shared);
+        let kind = i32::from(right.transposed) + 2 * i32::from(in_shared) + 4 * count as i32;
         Vector::new("wgmma", 128, &input(left, right, 8 * count), [kind, add.into()], expected)
     };
     cases.into_iter().enumerate().map(of).collect()

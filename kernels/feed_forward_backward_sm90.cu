@@ -1,0 +1,196 @@
+// A wait that ends in words is a call, beside which ptxas puts wgmmas one behind the other.
+#undef SETRANK_BOUNDED_WAITS
+
+#include "feed_forward_backward_sm90.h"
+
+#include "feed_forward_sm90.cuh"
+
+// Backward of the row-wise network of a block by matrix instructions of warpgroups (wgmma), but for its LayerNorm and the gradients
+// of its parameters: the inner rows once more, their gradient, and that of x.
+//
+//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   dx = dh·weight1 + dy, as feed_forward_backward.cu has it.
+//
+// Shapes      as there.
+// Checked     as there. Plans take it on compute capability 9.0, if asked to.
+// Launch      as feed_forward_sm90.cu. Shared memory: x and dy (256·C bytes each), three slots for the weights of 64 inner columns
+//             in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Registers, of 168 at the launch: 24
+//             where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns and their gradient.
+// Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each is read
+//             once for 256 rows.
+// Types       as there.
+// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of
+//             feed_forward_backward.cu differ where a card's wgmma adds otherwise than its mma. No atomics.
+// Writes      as there. Four lanes swap pairs, so that each writes 16 bytes of a row.
+// Cost        6·rows·C·G FLOPs and 6·C + 4·G bytes a row, as there, but for what shared memory takes: 1.05 cycles a product
+//             (counters.txt). By the rates that feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 1.97 ns of products,
+//             which bound it, 1.88 of bytes, 1.80 of wavefronts; it asks L2 for 4096 bytes of weights. No card has run it.
+
+namespace feed_forward::wgmma {
+namespace {
+
+// Tiles of dy behind those of x.
+template <int C> constexpr int DY = C / 64;
+// Weights come in the order in which they are multiplied: of each chunk fc1's, then fc2's.
+template <int C> using BackwardRing = Ring<C, 2 * C / 64, FEED_FORWARD_BACKWARD_SM90_SLOTS>;
+// A chunk of a warp's rows as an operand, an array for each step of 16 columns.
+using Chunk = uint32_t[CHUNK / 16][4];
+
+// A thread loads all weights.
+template <int C>
+__device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, BackwardRing<C> ring) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
+        ring.load1(p.weight1, chunk);
+        ring.load2(p.weight2, chunk);
+    }
+}
+
+// A warpgroup's rows on their way back through the network.
+template <int C> struct Multiplier : Rows<C> {
+    using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
+    using Rows<C>::at_pair, Rows<C>::load, Rows<C>::land, Rows<C>::store;
+
+    const FeedForwardBackwardWgmma &p;
+    BackwardRing<C> ring;
+    // A chunk of the inner rows and of their gradient, in front of the ReLU and behind it; dx without dy.
+    float inner[CHUNK / 8][4], d_inner[CHUNK / 8][4];
+    Chunk hidden, d_hidden;
+    float results[C / 8][4];
+    // fc1's bias of the chunk.
+    float2 bias[CHUNK / 8];
+
+    __device__ __forceinline__ Multiplier(const FeedForwardBackwardWgmma &p, int first)
+        : Rows<C>{first, p.rows - first}, p(p) {}
+
+    __device__ __forceinline__ void run() {
+        load(0, p.x);
+        load(DY<C>, p.dy);
+        land();
+#pragma unroll
+        for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
+#pragma unroll 1
+        for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
+            BackwardRing<C> second = ring;
+            second.advance();
+            ring.wait();
+            second.wait();
+            ptx::wgmma_fence(inner);
+            ptx::wgmma_fence(d_inner);
+            multiply_rows<C, false>(inner, 0, ring.weights());
+            multiply_rows<C, true>(d_inner, DY<C>, second.weights());
+#pragma unroll
+            for (int d = 0; d < CHUNK / 8; ++d) bias[d] = load_pair(p.bias1 + chunk, d);
+            ptx::wgmma_wait<1>(inner);
+            activate();
+            ptx::wgmma_wait<0>(d_inner);
+            second.release();
+            cut();
+            ptx::wgmma_fence(results, d_hidden);
+            multiply_d_hidden();
+            // What products only read can be written meanwhile.
+            store_chunk(p.hidden + chunk, hidden);
+            store_chunk(p.d_hidden + chunk, d_hidden);
+            ptx::wgmma_wait<0>(results);
+            ring.release();
+            ring = second;
+            ring.advance();
+        }
+        // All of the warpgroup are done with dy, whose place dx takes.
+        ptx::barrier_sync(group(), GROUP);
+#pragma unroll
+        for (int d = 0; d < C / 8; ++d) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const ptx::Shared place = at_pair(DY<C>, d, half);
+                const uint32_t other = ptx::load_shared<uint32_t>(place);
+                ptx::store_shared(place, ptx::pack_bf16(results[d][2 * half] + bf16_low(other),
+                                                        results[d][2 * half + 1] + bf16_high(other)));
+            }
+        }
+        store(DY<C>, p.dx);
+    }
+
+  private:
+    // results += d_hidden · weight1 of a chunk.
+    __device__ __forceinline__ void multiply_d_hidden() {
+        // From 64 columns of C to the next.
+        constexpr uint64_t TO_NEXT = units(TILE) << 16;
+        const uint64_t weights = operand(ring.weights()) | TO_NEXT;
+#pragma unroll
+        for (int k = 0; k < CHUNK / 16; ++k) {
+            ptx::wgmma_m64k16_bf16<true>(results, d_hidden[k], weights + units(k * Tile<64>::bytes(16)), true);
+        }
+        ptx::wgmma_commit();
+    }
+
+    // h of the inner rows.
+    __device__ __forceinline__ void activate() {
+#pragma unroll
+        for (int k = 0; k < CHUNK / 16; ++k) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int d = 2 * k + i / 2, e = 2 * (i % 2);
+                hidden[k][i] = ptx::pack_bf16(relu(inner[d][e] + bias[d].x), relu(inner[d][e + 1] + bias[d].y));
+            }
+        }
+    }
+
+    // dh of their gradient.
+    __device__ __forceinline__ void cut() {
+#pragma unroll
+        for (int k = 0; k < CHUNK / 16; ++k) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int d = 2 * k + i / 2, e = 2 * (i % 2);
+                d_hidden[k][i] = ptx::pack_bf16(bf16_low(hidden[k][i]) > 0.0f ? d_inner[d][e] : 0.0f,
+                                                bf16_high(hidden[k][i]) > 0.0f ? d_inner[d][e + 1] : 0.0f);
+            }
+        }
+    }
+
+    // Stores a chunk to rows of G values, `to` the first of the matrix. Of four neighbouring fragments the four lanes of a row
+    // have a pair each; they swap them, so that each has all of one.
+    __device__ __forceinline__ void store_chunk(uint16_t *to, const Chunk &chunk) const {
+        const bool odd = lane() & 1, upper = lane() & 2;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = warp_row() + half * 8 + (lane() >> 2);
+            uint16_t *of_row = to + static_cast<size_t>(first + row) * p.inner;
+#pragma unroll
+            for (int d = 0; d < CHUNK / 8; d += 4) {
+                uint32_t pairs[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) pairs[i] = chunk[(d + i) / 2][i % 2 * 2 + half];
+                const uint32_t first_swap = ptx::shuffle_xor(odd ? pairs[0] : pairs[1], 1);
+                const uint32_t second_swap = ptx::shuffle_xor(odd ? pairs[2] : pairs[3], 1);
+                // Of even lanes fragments 0 and 2, of odd ones 1 and 3: two pairs each.
+                const uint32_t low[2] = {odd ? first_swap : pairs[0], odd ? pairs[1] : first_swap};
+                const uint32_t high[2] = {odd ? second_swap : pairs[2], odd ? pairs[3] : second_swap};
+                const uint32_t third_swap = ptx::shuffle_xor(upper ? low[0] : high[0], 2);
+                const uint32_t fourth_swap = ptx::shuffle_xor(upper ? low[1] : high[1], 2);
+                const uint4 piece = upper ? make_uint4(third_swap, fourth_swap, high[0], high[1])
+                                          : make_uint4(low[0], low[1], third_swap, fourth_swap);
+                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(of_row + (d + (lane() & 3)) * 8), piece);
+            }
+        }
+    }
+};
+
+template <int C> __device__ __forceinline__ void backward(const FeedForwardBackwardWgmma &p) {
+    run_block<BackwardRing<C>>(
+        p.rows, 2 * p.inner / CHUNK, [&](BackwardRing<C> ring) { load_weights<C>(p, ring); },
+        [&](int first) { Multiplier<C>(p, first).run(); });
+}
+
+} // namespace
+} // namespace feed_forward::wgmma
+
+#define FEED_FORWARD_BACKWARD_WGMMA(NAME, C)                                                                          \
+    extern "C" __global__ void __cluster_dims__(FEED_FORWARD_SM90_BLOCKS)                                             \
+        __launch_bounds__(FEED_FORWARD_SM90_THREADS, 1) NAME(const __grid_constant__ FeedForwardBackwardWgmma p) {    \
+        feed_forward::wgmma::backward<C>(p);                                                                          \
+    }
+FEED_FORWARD_BACKWARD_WGMMA(feed_forward_backward_wgmma_c64, 64)
+FEED_FORWARD_BACKWARD_WGMMA(feed_forward_backward_wgmma_c128, 128)
+FEED_FORWARD_BACKWARD_WGMMA(feed_forward_backward_wgmma_c192, 192)
+FEED_FORWARD_BACKWARD_WGMMA(feed_forward_backward_wgmma_c256, 256)

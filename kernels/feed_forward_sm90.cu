@@ -1,0 +1,227 @@
+// A wait that ends in words is a call, beside which ptxas puts wgmmas one behind the other.
+#undef SETRANK_BOUNDED_WAITS
+
+#include "feed_forward_sm90.cuh"
+
+// The row-wise network of a block by matrix instructions of warpgroups (wgmma): inner rows stay in registers, and LayerNorm
+// follows where the results are.
+//
+//   y = γ·(v − mean)/√(variance + eps) + β,   v = x + f,   f = fc2(ReLU(fc1(x))), as feed_forward.cu has it.
+//
+// Shapes      as there.
+// Checked     as there. Plans take it on compute capability 9.0, if asked to.
+// Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread loads, two
+//             multiply, each 64 rows; those without rows only go along. Each block loads a half of all weights, by
+//             tensor copies that bring it to both: weights are read once for 256 rows. Shared memory: x (256·C bytes), four slots
+//             for the weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192 KiB at C = 256.
+//             Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results at C = 256, 32 and 16 of
+//             64 inner columns as results and as operands.
+// Order       a warpgroup has the next inner columns made while it multiplies these by fc2's weights.
+// Types       as there.
+// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of feed_forward.cu
+//             differ where a card's wgmma adds otherwise than its mma, and in LayerNorm's sums. No atomics.
+// Writes      as there.
+// Cost        as there, but for what shared memory takes: 1.09 cycles a product (counters.txt), x's and the weights' operands,
+//             copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and multiprocessor at 1.7
+//             GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of products, which bound it, 1.25 of wavefronts, 0.51
+//             of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have: 3.1e12 B/s. No card has run it.
+
+namespace feed_forward::wgmma {
+namespace {
+
+// Weights come in the order in which they are multiplied: of fc1 a chunk before those of fc2.
+template <int C> using ForwardRing = Ring<C, C / 64, FEED_FORWARD_SM90_SLOTS>;
+
+// A thread loads all weights.
+template <int C> __device__ __forceinline__ void load_weights(const FeedForwardWgmma &p, ForwardRing<C> ring) {
+#pragma unroll 1
+    for (int chunk = 0; chunk <= p.inner; chunk += CHUNK) {
+        if (chunk < p.inner) ring.load1(p.weight1, chunk);
+        if (chunk > 0) ring.load2(p.weight2, chunk - CHUNK);
+    }
+}
+
+// A warpgroup's rows on their way through the network.
+template <int C> struct Multiplier : Rows<C> {
+    using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
+    using Rows<C>::at_pair, Rows<C>::load, Rows<C>::land, Rows<C>::store;
+
+    const FeedForwardWgmma &p;
+    ForwardRing<C> ring;
+    // A chunk of the inner rows in front of the ReLU and behind it, as an operand for each step of 16; fc2's results.
+    float inner[CHUNK / 8][4];
+    uint32_t hidden[CHUNK / 16][4];
+    float results[C / 8][4];
+    // fc1's bias of the chunk.
+    float2 bias[CHUNK / 8];
+
+    __device__ __forceinline__ Multiplier(const FeedForwardWgmma &p, int first) : Rows<C>{first, p.rows - first}, p(p) {}
+
+    __device__ __forceinline__ void run() {
+        load(0, p.x);
+        land();
+#pragma unroll
+        for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
+        ring.wait();
+        ptx::wgmma_fence(inner);
+        multiply_rows<C, false>(inner, 0, ring.weights());
+        load_bias(0);
+        ptx::wgmma_wait<0>(inner);
+        ring.release();
+        activate();
+#pragma unroll 1
+        for (int chunk = CHUNK; chunk < p.inner; chunk += CHUNK) {
+            pack();
+            // The next chunk comes while this one is multiplied.
+            ring.advance();
+            ForwardRing<C> next = ring;
+            ring.advance();
+            next.wait();
+            ring.wait();
+            ptx::wgmma_fence(inner, results, hidden);
+            multiply_rows<C, false>(inner, 0, next.weights());
+            multiply_hidden();
+            load_bias(chunk);
+            ptx::wgmma_wait<1>(inner);
+            next.release();
+            activate();
+            ptx::wgmma_wait<0>(results);
+            ring.release();
+        }
+        pack();
+        ring.advance();
+        ring.wait();
+        ptx::wgmma_fence(results, hidden);
+        multiply_hidden();
+        ptx::wgmma_wait<0>(results);
+        // All of the warpgroup are done with x, whose place f and y take.
+        ptx::barrier_sync(group(), GROUP);
+        add_x();
+        normalise();
+    }
+
+  private:
+    // results += hidden · weight2ᵀ of a chunk.
+    __device__ __forceinline__ void multiply_hidden() {
+        const uint64_t weights = operand(ring.weights());
+#pragma unroll
+        for (int k = 0; k < CHUNK / 16; ++k) {
+            ptx::wgmma_m64k16_bf16<false>(results, hidden[k], weights + units(k * 32), true);
+        }
+        ptx::wgmma_commit();
+    }
+
+    __device__ __forceinline__ void load_bias(int chunk) {
+#pragma unroll
+        for (int d = 0; d < CHUNK / 8; ++d) bias[d] = load_pair(p.bias1 + chunk, d);
+    }
+
+    __device__ __forceinline__ void activate() {
+#pragma unroll
+        for (int d = 0; d < CHUNK / 8; ++d) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                inner[d][e] = relu(inner[d][e] + (e % 2 == 0 ? bias[d].x : bias[d].y));
+            }
+        }
+    }
+
+    __device__ __forceinline__ void pack() {
+#pragma unroll
+        for (int k = 0; k < CHUNK / 16; ++k) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float *pair = &inner[2 * k + i / 2][2 * (i % 2)];
+                hidden[k][i] = ptx::pack_bf16(pair[0], pair[1]);
+            }
+        }
+    }
+
+    // v = x + f, with f rounded as it is kept.
+    __device__ __forceinline__ void add_x() {
+#pragma unroll
+        for (int d = 0; d < C / 8; ++d) {
+            const float2 shift = load_pair(p.bias2, d);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float &low = results[d][2 * half], &high = results[d][2 * half + 1];
+                const uint32_t f = ptx::pack_bf16(low + shift.x, high + shift.y);
+                const uint32_t other = ptx::load_shared<uint32_t>(at_pair(0, d, half));
+                if (p.output != nullptr) ptx::store_shared(at_pair(0, d, half), f);
+                low = bf16_low(f) + bf16_low(other);
+                high = bf16_high(f) + bf16_high(other);
+            }
+        }
+        if (p.output != nullptr) store(0, p.output);
+    }
+
+    // The sum over a row, of which four lanes have a part each.
+    static __device__ __forceinline__ float row_sum(float own) {
+        own += ptx::shuffle_xor(own, 1);
+        return own + ptx::shuffle_xor(own, 2);
+    }
+
+    // y of v, and the statistics.
+    __device__ __forceinline__ void normalise() {
+        constexpr float SHARE = 1.0f / C;
+        float inverse[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            // As LayerNorm alone: what is left of the mean is taken away as well.
+            float mean = 0.0f;
+#pragma unroll
+            for (int pass = 0; pass < 2; ++pass) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < C / 4; ++i) sum += results[i / 2][2 * half + i % 2];
+                const float rest = row_sum(sum) * SHARE;
+                mean += rest;
+#pragma unroll
+                for (int i = 0; i < C / 4; ++i) results[i / 2][2 * half + i % 2] -= rest;
+            }
+            float squares = 0.0f;
+#pragma unroll
+            for (int i = 0; i < C / 4; ++i) {
+                const float value = results[i / 2][2 * half + i % 2];
+                squares = fmaf(value, value, squares);
+            }
+            const float variance = fmaf(row_sum(squares), SHARE, p.eps), near = rsqrtf(variance);
+            inverse[half] = fmaf(0.5f * near, fmaf(-variance * near, near, 1.0f), near);
+            const int row = warp_row() + half * 8 + (lane() >> 2);
+            if ((lane() & 3) == 0 && row < valid) {
+                ptx::store_global(reinterpret_cast<float2 *>(p.statistics) + first + row,
+                                  make_float2(mean, inverse[half]));
+            }
+        }
+#pragma unroll
+        for (int d = 0; d < C / 8; ++d) {
+            const float2 scale = load_pair(p.scale, d), shift = load_pair(p.shift, d);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float low = fmaf(results[d][2 * half] * inverse[half], scale.x, shift.x);
+                const float high = fmaf(results[d][2 * half + 1] * inverse[half], scale.y, shift.y);
+                ptx::store_shared(at_pair(0, d, half), ptx::pack_bf16(low, high));
+            }
+        }
+        store(0, p.y);
+    }
+};
+
+template <int C> __device__ __forceinline__ void forward(const FeedForwardWgmma &p) {
+    run_block<ForwardRing<C>>(
+        p.rows, 2 * p.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); }, [&](int first) { Multiplier<C>(p, first).run(); });
+}
+
+} // namespace
+} // namespace feed_forward::wgmma
+
+#define FEED_FORWARD_WGMMA(NAME, C)                                                                                   \
+    extern "C" __global__ void __cluster_dims__(FEED_FORWARD_SM90_BLOCKS)                                             \
+        __launch_bounds__(FEED_FORWARD_SM90_THREADS, 1)                                                               \
+        NAME(const __grid_constant__ FeedForwardWgmma p) {                                                                 \
+        feed_forward::wgmma::forward<C>(p);                                                                           \
+    }
+FEED_FORWARD_WGMMA(feed_forward_wgmma_c64, 64)
+FEED_FORWARD_WGMMA(feed_forward_wgmma_c128, 128)
+FEED_FORWARD_WGMMA(feed_forward_wgmma_c192, 192)
+FEED_FORWARD_WGMMA(feed_forward_wgmma_c256, 256)

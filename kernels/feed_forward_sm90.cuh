@@ -1,0 +1,210 @@
+// What the row-wise network's warpgroups share in both directions: their rows, weights on their way to them, and the frame of
+// their kernels.
+#pragma once
+
+#include "feed_forward_sm90.h"
+
+#include "bf16.cuh"
+#include "warpgroup_sm90.cuh"
+
+namespace feed_forward::wgmma {
+
+using namespace warpgroup;
+
+constexpr int ROWS = FEED_FORWARD_SM90_ROWS, CHUNK = FEED_FORWARD_SM90_CHUNK;
+// Warpgroups that multiply, and rows of a block; blocks of a cluster, and a bit for each.
+constexpr int MULTIPLIERS = FEED_FORWARD_SM90_MULTIPLIERS, BLOCK_ROWS = MULTIPLIERS * ROWS;
+constexpr int BLOCKS = FEED_FORWARD_SM90_BLOCKS;
+constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
+// Bytes of 64 columns of 64 rows, and of a block's.
+constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROWS);
+static_assert(ROWS == 64 && CHUNK == 64);
+
+// SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers behind
+// all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are done with it.
+template <int C, int TILES, int SLOTS> struct Ring {
+    static constexpr int BEGIN = TILES * BLOCK_TILE, BYTES = C / 64 * TILE;
+
+    int slot = 0;
+    uint32_t phase = 0;
+
+    // Of fc1, a chunk's rows in tiles of 64 columns of C; of fc2, C rows of the chunk's columns.
+    __device__ __forceinline__ Tile<64> weights() const { return {ptx::shared_base() + BEGIN + slot * BYTES}; }
+    __device__ __forceinline__ ptx::Shared full() const {
+        return ptx::shared_base() + BEGIN + SLOTS * BYTES + slot * FEED_FORWARD_SM90_BARRIER_BYTES;
+    }
+    __device__ __forceinline__ ptx::Shared empty() const { return full() + 8; }
+
+    // Makes the mbarriers, a thread those of a slot, for all warps of the cluster that may multiply.
+    __device__ __forceinline__ void make(int thread) const {
+        constexpr int WARPS = BLOCKS * MULTIPLIERS * GROUP / 32;
+        if (thread >= SLOTS) return;
+        const ptx::Shared at = full() + thread * FEED_FORWARD_SM90_BARRIER_BYTES;
+        ptx::mbarrier_init(at, 1);
+        ptx::mbarrier_init(at + 8, WARPS);
+    }
+
+    __device__ __forceinline__ void advance() {
+        if (++slot == SLOTS) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+
+    // Waits until the weights are there.
+    __device__ __forceinline__ void wait() const { ptx::mbarrier_wait(full(), phase); }
+
+    // The warp is done with them.
+    __device__ __forceinline__ void release() const {
+        ptx::sync_warp();
+        const uint32_t lane = ptx::thread() & 31;
+        if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
+    }
+
+    // A thread loads the block's part of a chunk's weights, for all blocks of the cluster: of fc1, and of fc2.
+    __device__ __forceinline__ void load1(const uint64_t *map, int chunk) {
+        constexpr int PART = CHUNK / BLOCKS;
+        const int block = ptx::cluster_rank();
+        expect();
+#pragma unroll 1
+        for (int k = 0; k < C / 64; ++k) {
+            const ptx::Shared to = weights().begin + k * TILE + block * Tile<64>::bytes(PART);
+            ptx::tensor_load(to, map, k * 64, chunk + block * PART, full(), ALL_BLOCKS);
+        }
+        advance();
+    }
+    __device__ __forceinline__ void load2(const uint64_t *map, int chunk) {
+        constexpr int PART = C / BLOCKS;
+        const int block = ptx::cluster_rank();
+        expect();
+        const ptx::Shared to = weights().begin + block * Tile<64>::bytes(PART);
+        ptx::tensor_load(to, map, chunk, block * PART, full(), ALL_BLOCKS);
+        advance();
+    }
+
+    // A warpgroup without rows goes along with so many loads: the others wait for it, and the block stays until all have landed.
+    __device__ __forceinline__ void follow(int loads) {
+#pragma unroll 1
+        for (int i = 0; i < loads; ++i) {
+            wait();
+            release();
+            advance();
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void expect() const {
+        // All are done with what was there, in all blocks.
+        ptx::mbarrier_wait(empty(), phase ^ 1);
+        ptx::mbarrier_arrive_expect(full(), BYTES);
+    }
+};
+
+// A warpgroup's rows of C columns in shared memory.
+template <int C> struct Rows {
+    // The warpgroup's first row, and how many from it on there are.
+    int first, valid;
+
+    static __device__ __forceinline__ int lane() { return ptx::thread() & 31; }
+    static __device__ __forceinline__ int group() { return ptx::thread() / GROUP; }
+    // The warp's first row of the warpgroup's.
+    static __device__ __forceinline__ int warp_row() { return ptx::thread() % GROUP / 32 * 16; }
+
+    // 64 columns of them, in tile number `number` of the block's.
+    static __device__ __forceinline__ Tile<64> tile(int number) {
+        return {ptx::shared_base() + number * BLOCK_TILE + (group() - 1) * TILE};
+    }
+
+    // Where the lane's pair of fragment `d` stands in tiles from number `tiles` on, of its upper or its lower row.
+    static __device__ __forceinline__ ptx::Shared at_pair(int tiles, int d, int half) {
+        return tile(tiles + d / 8).at(warp_row() + half * 8 + (lane() >> 2), d % 8) + (lane() & 3) * 4;
+    }
+
+    // Queues copies to tiles from number `tiles` on; rows behind the last are 0.
+    __device__ __forceinline__ void load(int tiles, const uint16_t *from) const {
+        constexpr int AT_ONCE = GROUP / 8;
+        const int row = ptx::thread() % GROUP / 8, piece = ptx::thread() % 8;
+        from += static_cast<size_t>(first) * C;
+#pragma unroll
+        for (int k = 0; k < C / 64; ++k) {
+#pragma unroll
+            for (int i = row; i < row + ROWS; i += AT_ONCE) {
+                Tile<64>::load_piece(tile(tiles + k).at(i, piece), from + k * 64, i, piece, valid, C);
+            }
+        }
+        ptx::cp_async_commit();
+    }
+
+    // Waits for them, for products of the warpgroup.
+    static __device__ __forceinline__ void land() {
+        ptx::cp_async_wait<0>();
+        ptx::fence_proxy_async();
+        ptx::barrier_sync(group(), GROUP);
+    }
+
+    // Each warp copies its rows from tiles from number `tiles` on, and goes on when their place is free again.
+    __device__ __forceinline__ void store(int tiles, uint16_t *to) const {
+        constexpr int PIECES = C / 8;
+        const int begin = warp_row();
+        uint4 *rows = reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + begin) * C);
+        ptx::sync_warp();
+#pragma unroll 4
+        for (int i = lane(); i < 16 * PIECES; i += 32) {
+            const int row = i / PIECES, piece = i % PIECES;
+            if (begin + row >= valid) break;
+            ptx::store_global(rows + i, ptx::load_shared<uint4>(tile(tiles + piece / 8).at(begin + row, piece % 8)));
+        }
+        ptx::sync_warp();
+    }
+};
+
+// results = rows · weightsᵀ, of C columns of the warpgroup's rows in tiles from number `tiles` on and a chunk's inner columns, of
+// fc1's weights, or, TRANSPOSED, of fc2's.
+template <int C, bool TRANSPOSED>
+__device__ __forceinline__ void multiply_rows(float (&results)[CHUNK / 8][4], int tiles, Tile<64> weights) {
+    const uint64_t rows = operand(Rows<C>::tile(tiles)), columns = operand(weights);
+#pragma unroll
+    for (int k = 0; k < C / 16; ++k) {
+        const uint64_t left = rows + units(k / 4 * BLOCK_TILE + k % 4 * 32);
+        const uint64_t right = columns + units(TRANSPOSED ? k * Tile<64>::bytes(16) : k / 4 * TILE + k % 4 * 32);
+        ptx::wgmma_m64k16_bf16<TRANSPOSED>(results, left, right, k > 0);
+    }
+    ptx::wgmma_commit();
+}
+
+// The lane's pair of columns of fragment `d`.
+__device__ __forceinline__ float2 load_pair(const float *from, int d) {
+    return ptx::load_constant(reinterpret_cast<const float2 *>(from + d * 8 + 2 * (ptx::thread() & 3)));
+}
+
+// ReLU(value), of which a NaN stays one.
+__device__ __forceinline__ float relu(float value) { return value < 0.0f ? 0.0f : value; }
+
+// A block of a cluster: one thread does `load(ring)`, which is `loads` loads, and the warpgroups that have some of the rows
+// `multiply(first)`, given the first.
+template <class Ring, class Load, class Multiply>
+__device__ __forceinline__ void run_block(int rows, int loads, const Load &load, const Multiply &multiply) {
+    static_assert(registers_suffice(FEED_FORWARD_SM90_LOADER_REGISTERS, MULTIPLIERS,
+                                    FEED_FORWARD_SM90_MULTIPLIER_REGISTERS, 1));
+    const int group = threadIdx.x / GROUP, first = blockIdx.x * BLOCK_ROWS + (group - 1) * ROWS;
+    Ring ring;
+    ring.make(threadIdx.x);
+    ptx::fence_mbarrier_init();
+    ptx::cluster_barrier();
+    if (group == 0) {
+        ptx::registers_decrease<FEED_FORWARD_SM90_LOADER_REGISTERS>();
+        if (threadIdx.x == 0) load(ring);
+    } else {
+        ptx::registers_increase<FEED_FORWARD_SM90_MULTIPLIER_REGISTERS>();
+        if (first < rows) {
+            multiply(first);
+        } else {
+            ring.follow(loads);
+        }
+    }
+    ptx::sync_warp();
+    // What the other block tells this one's mbarriers needs them until it is done.
+    ptx::cluster_barrier();
+}
+
+} // namespace feed_forward::wgmma

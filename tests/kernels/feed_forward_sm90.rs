@@ -1,0 +1,391 @@
+//! The row-wise network by matrix instructions of warpgroups.
+
+use std::mem::offset_of;
+
+use half::bf16;
+use setrank::device::Limits;
+use setrank::device::abi::FeedForwardWgmma;
+use setrank::device::check::Deviation;
+use setrank::ops::feed_forward::FeedForwardShape;
+use setrank::ops::feed_forward::check::Problem;
+use setrank::ops::feed_forward::check::warpgroups::{SHAPES, problems};
+use setrank::rng::{Rng, Stream};
+use setrank_emulator::emulate::{self, Config};
+use setrank_emulator::kernels::Kernels;
+use setrank_emulator::launch::{Launch, tensor_map};
+
+use crate::attention::counted::row;
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::feed_forward::stays_in_its_row;
+use crate::ladder::ladder;
+
+ladder!(FAMILY, of_sm_90);
+
+pub const FAMILY: Family =
+    Family { name: "feed_forward_sm90", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
+
+/// Bugs are planted in the narrowest kernel: the others are the same template.
+const NARROW: &str = "feed_forward_wgmma_c64";
+
+const UNWRITTEN: &str = "is read before anything is written to it";
+
+const BUGS: [Bug; 30] = [
+    Bug {
+        what: "registers that are not fenced",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_fence(inner, results, hidden);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["wgmma_fence has not had the registers of d"],
+    },
+    Bug {
+        what: "inner rows that are not fenced",
+        file: "feed_forward_sm90.cu",
+        right: "        ptx::wgmma_fence(results, hidden);\n",
+        wrong: "        ptx::wgmma_fence(results);\n",
+        kernels: NARROW,
+        found_by: &["registers of a were written since wgmma_fence had them"],
+    },
+    Bug {
+        what: "rows that products may not see yet",
+        file: "feed_forward_sm90.cuh",
+        right: "        ptx::fence_proxy_async();\n        ptx::barrier_sync(group(), GROUP);\n",
+        wrong: "        ptx::barrier_sync(group(), GROUP);\n",
+        kernels: NARROW,
+        found_by: &["which has not called fence_proxy_async since"],
+    },
+    Bug {
+        what: "rows that are multiplied before all are there",
+        file: "feed_forward_sm90.cuh",
+        right: "        ptx::fence_proxy_async();\n        ptx::barrier_sync(group(), GROUP);\n",
+        wrong: "        ptx::fence_proxy_async();\n",
+        kernels: NARROW,
+        found_by: &[UNWRITTEN, "is under way"],
+    },
+    Bug {
+        what: "inner rows that are not waited for",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_wait<1>(inner);\n",
+        wrong: "            ptx::wgmma_wait<2>(inner);\n",
+        kernels: NARROW,
+        found_by: &["of these results is still under way"],
+    },
+    Bug {
+        what: "results that are not waited for",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_wait<0>(results);\n            ring.release();\n",
+        wrong: "            ring.release();\n",
+        kernels: NARROW,
+        found_by: &["under way", "is overwritten while a wgmma_m64k16_bf16 reads it"],
+    },
+    Bug {
+        what: "weights of fc1 that are given back before they are multiplied",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_wait<1>(inner);\n            next.release();\n",
+        wrong: "            next.release();\n            ptx::wgmma_wait<1>(inner);\n",
+        kernels: NARROW,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it"],
+    },
+    Bug {
+        what: "weights of fc2 that are given back before they are multiplied",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_wait<0>(results);\n            ring.release();\n",
+        wrong: "            ring.release();\n            ptx::wgmma_wait<0>(results);\n",
+        kernels: NARROW,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it"],
+    },
+    Bug {
+        what: "the other phase",
+        file: "feed_forward_sm90.cuh",
+        right: "ptx::mbarrier_wait(full(), phase);",
+        wrong: "ptx::mbarrier_wait(full(), phase ^ 1);",
+        kernels: NARROW,
+        found_by: &[UNWRITTEN, "is under way", "deadlock"],
+    },
+    Bug {
+        what: "weights of other columns",
+        file: "feed_forward_sm90.cuh",
+        right: "k / 4 * TILE + k % 4 * 32);",
+        wrong: "k / 4 * TILE + k % 2 * 32);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first chunk's bias for all",
+        file: "feed_forward_sm90.cu",
+        right: "load_bias(chunk);",
+        wrong: "load_bias(0);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "no ReLU",
+        file: "feed_forward_sm90.cuh",
+        right: "{ return value < 0.0f ? 0.0f : value; }",
+        wrong: "{ return value; }",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows that f takes the place of while they are multiplied",
+        file: "feed_forward_sm90.cu",
+        right: "        // All of the warpgroup are done with x, whose place f and y take.\n        ptx::barrier_sync(group(), GROUP);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it", "fence_proxy_async", WRONG_RESULTS],
+    },
+    Bug {
+        what: "no residual",
+        file: "feed_forward_sm90.cu",
+        right: "low = bf16_low(f) + bf16_low(other);",
+        wrong: "low = bf16_low(f);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a sum of two lanes",
+        file: "feed_forward_sm90.cu",
+        right: "return own + ptx::shuffle_xor(own, 2);",
+        wrong: "return own;",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows behind the last that are read",
+        file: "feed_forward_sm90.cuh",
+        right: "piece, valid, C);",
+        wrong: "piece, valid + 1, C);",
+        kernels: NARROW,
+        found_by: &["of `x` of"],
+    },
+    Bug {
+        what: "rows behind the last that are written",
+        file: "feed_forward_sm90.cuh",
+        right: "if (begin + row >= valid) break;",
+        wrong: "if (begin + row > valid) break;",
+        kernels: NARROW,
+        found_by: &["of `output` of", "of `y` of"],
+    },
+    Bug {
+        what: "statistics behind the last",
+        file: "feed_forward_sm90.cu",
+        right: "(lane() & 3) == 0 && row < valid",
+        wrong: "(lane() & 3) == 0 && row <= valid",
+        kernels: NARROW,
+        found_by: &["of `statistics` of"],
+    },
+    Bug {
+        what: "rows that are stored before they are there",
+        file: "feed_forward_sm90.cuh",
+        right: "        ptx::sync_warp();\n#pragma unroll 4\n",
+        wrong: "#pragma unroll 4\n",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS, UNWRITTEN],
+    },
+    Bug {
+        what: "mbarriers that copies do not see",
+        file: "feed_forward_sm90.cuh",
+        right: "    ptx::fence_mbarrier_init();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["has not called fence_mbarrier_init since"],
+    },
+    Bug {
+        what: "mbarriers that the other block has not made yet",
+        file: "feed_forward_sm90.cuh",
+        right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
+        wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
+        kernels: NARROW,
+        found_by: &["no mbarrier has been made of byte"],
+    },
+    Bug {
+        what: "a block that exits while the other one tells it",
+        file: "feed_forward_sm90.cuh",
+        right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["of the cluster has exited"],
+    },
+    Bug {
+        what: "fewer bytes than come",
+        file: "feed_forward_sm90.cuh",
+        right: "ptx::mbarrier_arrive_expect(full(), BYTES);",
+        wrong: "ptx::mbarrier_arrive_expect(full(), BYTES / 2);",
+        kernels: NARROW,
+        found_by: &[
+            UNWRITTEN,
+            "bytes more than it expects",
+            "is read while a tensor_load into it is under way",
+        ],
+    },
+    Bug {
+        what: "weights for one block alone",
+        file: "feed_forward_sm90.cuh",
+        right: "ptx::tensor_load(to, map, chunk, block * PART, full(), ALL_BLOCKS);",
+        wrong: "ptx::tensor_load(to, map, chunk, block * PART, full(), 1 << block);",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "weights that are replaced while they are read",
+        file: "feed_forward_sm90.cuh",
+        right: "        ptx::mbarrier_wait(empty(), phase ^ 1);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is overwritten while", "one arrival more", "deadlock"],
+    },
+    Bug {
+        what: "weights that one block alone gets back",
+        file: "feed_forward_sm90.cuh",
+        right: "if (lane < BLOCKS) ptx::mbarrier",
+        wrong: "if (lane < 1) ptx::mbarrier",
+        kernels: NARROW,
+        found_by: &["one arrival more", "deadlock"],
+    },
+    Bug {
+        what: "columns of the chunk behind",
+        file: "feed_forward_sm90.cu",
+        right: "ring.load2(p.weight2, chunk - CHUNK);",
+        wrong: "ring.load2(p.weight2, chunk);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows of the other block's part",
+        file: "feed_forward_sm90.cuh",
+        right: "k * 64, chunk + block * PART",
+        wrong: "k * 64, chunk",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "weights that a warpgroup without rows keeps",
+        file: "feed_forward_sm90.cuh",
+        right: "            wait();\n            release();\n",
+        wrong: "            wait();\n",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "weights that a warpgroup without rows does not wait for",
+        file: "feed_forward_sm90.cuh",
+        right: "            wait();\n            release();\n",
+        wrong: "            release();\n",
+        kernels: NARROW,
+        found_by: &["is overwritten while", "one arrival more", "the block ends before"],
+    },
+];
+
+const WRONG_LAUNCHES: [WrongLaunch; 4] = [
+    // A cluster too many has no rows, and harms nothing.
+    WrongLaunch {
+        what: "a cluster too few",
+        change: |launch| launch.grid[0] -= 2,
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    WrongLaunch::a_block_too_many(NARROW, &["no multiple of its clusters' 2"]),
+    WrongLaunch::too_little_shared_memory(NARROW),
+    WrongLaunch {
+        what: "a buffer that is too short",
+        change: |launch| launch.buffers[1].bytes.truncate(512),
+        kernels: NARROW,
+        found_by: &["of `weight1` of 512 bytes"],
+    },
+];
+
+/// A problem that warpgroups solve.
+struct ByWarpgroups(Problem);
+
+impl family::Problem for ByWarpgroups {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        let ByWarpgroups(problem) = self;
+        let shape = problem.shape;
+        let FeedForwardShape { rows, width, inner } = shape;
+        let [box1, box2] = shape.box_rows();
+        let parameter = FeedForwardWgmma {
+            weight1: tensor_map([inner, width], [box1, 64]),
+            weight2: tensor_map([width, inner], [box2, 64]),
+            ..shape.warpgroup_numbers(problem.eps())
+        };
+        let mut buffers = vec![
+            (offset_of!(FeedForwardWgmma, x), "x", given(&problem.before.x)),
+            (offset_of!(FeedForwardWgmma, weight1), "weight1", given(&problem.weights[0])),
+            (offset_of!(FeedForwardWgmma, bias1), "bias1", given(&problem.biases[0])),
+            (offset_of!(FeedForwardWgmma, weight2), "weight2", given(&problem.weights[1])),
+            (offset_of!(FeedForwardWgmma, bias2), "bias2", given(&problem.biases[1])),
+            (offset_of!(FeedForwardWgmma, scale), "scale", given(&problem.norm[0])),
+            (offset_of!(FeedForwardWgmma, shift), "shift", given(&problem.norm[1])),
+            (offset_of!(FeedForwardWgmma, y), "y", poisoned::<bf16>(shape.values())),
+            (offset_of!(FeedForwardWgmma, statistics), "statistics", poisoned::<f32>(2 * rows)),
+        ];
+        if problem.keeps {
+            buffers.push((offset_of!(FeedForwardWgmma, output), "output", poisoned::<bf16>(shape.values())));
+        }
+        family::launch(shape.warpgroup_plan().expect("a problem has rows"), &parameter, buffers)
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let ByWarpgroups(problem) = self;
+        let rows = |name| -> Vec<f64> {
+            family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect()
+        };
+        let statistics: Vec<f64> =
+            family::result::<f32>(launch, "statistics").into_iter().map(f64::from).collect();
+        let kept = problem.keeps.then(|| [Vec::new(), rows("output")]);
+        problem.deviations(&problem.answer(rows("y"), [&statistics, &[]], kept))
+    }
+}
+
+/// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
+fn cases() -> Vec<Case> {
+    problems(SHAPES, 1).map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem))).into()
+}
+
+fn counted() -> Vec<Counted> {
+    let of = |rows, width, inner| Counted {
+        shape: format!("{rows}x{width}x{inner}"),
+        problem: Box::new(ByWarpgroups(Problem::alone(FeedForwardShape { rows, width, inner }, true, 1))),
+        useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
+    };
+    vec![of(256, 256, 1024)]
+}
+
+/// By what is counted: products without padding, an operand's bytes once a product, and no conflicts; each row is read once
+/// and written once, and weights once for 128 rows.
+#[test]
+fn counters_reach_their_aims() {
+    let row = row("feed_forward_wgmma_c256", "256x256x1024");
+    let (rows, width, inner) = (256.0, 256.0, 1024.0);
+    let rows_and_weights = rows * (6.0 * width + 8.0) + 4.0 * width * inner;
+    assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
+    assert!(2.0 * rows * width * inner / 2048.0 >= 0.95 * row.products, "{} products", row.products);
+    assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
+    assert!(row.conflicts <= 1.01, "{}", row.conflicts);
+}
+
+/// Rows that fill warpgroups and blocks, that nearly do, and that just do not, and numbers of all sizes at random.
+#[test]
+fn any_number_of_rows() {
+    let mut rng = Rng::new(7, Stream::Synth, 0);
+    let mut shapes: Vec<FeedForwardShape> = [1, 15, 63, 64, 65, 127, 128, 129, 500]
+        .map(|rows| FeedForwardShape { rows, width: 64, inner: 64 })
+        .into();
+    shapes.extend((0..4).map(|number| FeedForwardShape {
+        rows: 1 + rng.below(400) as usize,
+        width: 64 * (1 + number),
+        inner: 64 * (1 + rng.below(6) as usize),
+    }));
+    for (at, shape) in shapes.into_iter().enumerate() {
+        let case = Case::new(Limits::SM_90, ByWarpgroups(Problem::alone(shape, at % 2 == 0, at as u64)));
+        let mut launch = case.launch();
+        emulate::run(&Kernels::repository(), &mut launch, &Config::default().workers(2))
+            .unwrap_or_else(|report| panic!("{shape:?}: {report}"));
+        assert_eq!(case.wrong(&launch), [], "{shape:?}");
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_row() {
+    stays_in_its_row(false, ByWarpgroups);
+}
