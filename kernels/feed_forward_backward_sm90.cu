@@ -5,25 +5,27 @@
 
 #include "feed_forward_sm90.cuh"
 
-// Backward of the row-wise network of a block by matrix instructions of warpgroups (wgmma), but for its LayerNorm and the gradients
-// of its parameters: the inner rows once more, their gradient, and that of x.
+// Backward of the row-wise network of a block by matrix instructions of warpgroups (wgmma), but for its LayerNorm and the
+// gradients of its parameters: the inner rows once more, their gradient, and that of x.
 //
 //   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   dx = dh·weight1 + dy, as feed_forward_backward.cu has it.
 //
 // Shapes      as there.
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
-// Launch      as feed_forward_sm90.cu. Shared memory: x and dy (256·C bytes each), three slots for the weights of 64 inner columns
-//             in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Registers, of 168 at the launch: 24
-//             where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns and their gradient.
-// Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each is read
-//             once for 256 rows.
+// Launch      as feed_forward_sm90.cu. Shared memory: x and dy (256·C bytes each), three slots for the weights of 64 inner
+//             columns in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Registers, of 168 at
+//             the launch: 24 where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns and
+//             their gradient.
+// Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each
+//             is read once for 256 rows.
 // Types       as there.
 // Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of
 //             feed_forward_backward.cu differ where a card's wgmma adds otherwise than its mma. No atomics.
 // Writes      as there. Four lanes swap pairs, so that each writes 16 bytes of a row.
 // Cost        6·rows·C·G FLOPs and 6·C + 4·G bytes a row, as there, but for what shared memory takes: 1.05 cycles a product
-//             (counters.txt). By the rates that feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 1.97 ns of products,
-//             which bound it, 1.88 of bytes, 1.80 of wavefronts; it asks L2 for 4096 bytes of weights. No card has run it.
+//             (counters.txt). By the rates that feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 1.97 ns of
+//             products, which bound it, 1.88 of bytes, 1.80 of wavefronts; it asks L2 for 4096 bytes of weights. No card
+//             has run it.
 
 namespace feed_forward::wgmma {
 namespace {
@@ -148,8 +150,8 @@ template <int C> struct Multiplier : Rows<C> {
         }
     }
 
-    // Stores a chunk to rows of G values, `to` the first of the matrix. Of four neighbouring fragments the four lanes of a row
-    // have a pair each; they swap them, so that each has all of one.
+    // Stores a chunk to rows of G values, `to` the first of the matrix. Of four neighbouring fragments the four lanes of a
+    // row have a pair each; they swap them, so that each has all of one.
     __device__ __forceinline__ void store_chunk(uint16_t *to, const Chunk &chunk) const {
         const bool odd = lane() & 1, upper = lane() & 2;
 #pragma unroll

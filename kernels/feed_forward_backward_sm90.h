@@ -1,5 +1,5 @@
-/* Backward of the row-wise network by matrix instructions of warpgroups (family `feed_forward_backward_sm90`): what nvcc, g++
-   (emulator) and bindgen share, besides the constants of feed_forward_sm90.h. */
+/* Backward of the row-wise network by matrix instructions of warpgroups (family `feed_forward_backward_sm90`): what nvcc,
+   g++ (emulator) and bindgen share, besides the constants of feed_forward_sm90.h. */
 #ifndef SETRANK_FEED_FORWARD_BACKWARD_SM90_H
 #define SETRANK_FEED_FORWARD_BACKWARD_SM90_H
 #include <stdint.h>

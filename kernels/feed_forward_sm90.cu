@@ -10,21 +10,22 @@
 //
 // Shapes      as there.
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
-// Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread loads, two
-//             multiply, each 64 rows; those without rows only go along. Each block loads a half of all weights, by
-//             tensor copies that bring it to both: weights are read once for 256 rows. Shared memory: x (256·C bytes), four slots
-//             for the weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192 KiB at C = 256.
-//             Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results at C = 256, 32 and 16 of
-//             64 inner columns as results and as operands.
+// Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread
+//             loads, two multiply, each 64 rows; those without rows only go along. Each block loads a half of all weights,
+//             by tensor copies that bring it to both: weights are read once for 256 rows. Shared memory: x (256·C bytes),
+//             four slots for the weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192
+//             KiB at C = 256. Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results
+//             at C = 256, 32 and 16 of 64 inner columns as results and as operands.
 // Order       a warpgroup has the next inner columns made while it multiplies these by fc2's weights.
 // Types       as there.
-// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of feed_forward.cu
-//             differ where a card's wgmma adds otherwise than its mma, and in LayerNorm's sums. No atomics.
+// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of
+//             feed_forward.cu differ where a card's wgmma adds otherwise than its mma, and in LayerNorm's sums. No atomics.
 // Writes      as there.
-// Cost        as there, but for what shared memory takes: 1.09 cycles a product (counters.txt), x's and the weights' operands,
-//             copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and multiprocessor at 1.7
-//             GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of products, which bound it, 1.25 of wavefronts, 0.51
-//             of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have: 3.1e12 B/s. No card has run it.
+// Cost        as there, but for what shared memory takes: 1.09 cycles a product (counters.txt), x's and the weights'
+//             operands, copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and
+//             multiprocessor at 1.7 GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of products, which bound
+//             it, 1.25 of wavefronts, 0.51 of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have:
+//             3.1e12 B/s. No card has run it.
 
 namespace feed_forward::wgmma {
 namespace {
@@ -55,7 +56,8 @@ template <int C> struct Multiplier : Rows<C> {
     // fc1's bias of the chunk.
     float2 bias[CHUNK / 8];
 
-    __device__ __forceinline__ Multiplier(const FeedForwardWgmma &p, int first) : Rows<C>{first, p.rows - first}, p(p) {}
+    __device__ __forceinline__ Multiplier(const FeedForwardWgmma &p, int first)
+        : Rows<C>{first, p.rows - first}, p(p) {}
 
     __device__ __forceinline__ void run() {
         load(0, p.x);
@@ -209,7 +211,8 @@ template <int C> struct Multiplier : Rows<C> {
 
 template <int C> __device__ __forceinline__ void forward(const FeedForwardWgmma &p) {
     run_block<ForwardRing<C>>(
-        p.rows, 2 * p.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); }, [&](int first) { Multiplier<C>(p, first).run(); });
+        p.rows, 2 * p.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); },
+        [&](int first) { Multiplier<C>(p, first).run(); });
 }
 
 } // namespace
@@ -217,8 +220,7 @@ template <int C> __device__ __forceinline__ void forward(const FeedForwardWgmma 
 
 #define FEED_FORWARD_WGMMA(NAME, C)                                                                                   \
     extern "C" __global__ void __cluster_dims__(FEED_FORWARD_SM90_BLOCKS)                                             \
-        __launch_bounds__(FEED_FORWARD_SM90_THREADS, 1)                                                               \
-        NAME(const __grid_constant__ FeedForwardWgmma p) {                                                                 \
+        __launch_bounds__(FEED_FORWARD_SM90_THREADS, 1) NAME(const __grid_constant__ FeedForwardWgmma p) {            \
         feed_forward::wgmma::forward<C>(p);                                                                           \
     }
 FEED_FORWARD_WGMMA(feed_forward_wgmma_c64, 64)

@@ -1,5 +1,5 @@
-// What the row-wise network's warpgroups share in both directions: their rows, weights on their way to them, and the frame of
-// their kernels.
+// What the row-wise network's warpgroups share in both directions: their rows, weights on their way to them, and the frame
+// of their kernels.
 #pragma once
 
 #include "feed_forward_sm90.h"
@@ -20,8 +20,9 @@ constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
 constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROWS);
 static_assert(ROWS == 64 && CHUNK == 64);
 
-// SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers behind
-// all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are done with it.
+// SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers
+// behind all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are
+// done with it.
 template <int C, int TILES, int SLOTS> struct Ring {
     static constexpr int BEGIN = TILES * BLOCK_TILE, BYTES = C / 64 * TILE;
 
@@ -82,7 +83,8 @@ template <int C, int TILES, int SLOTS> struct Ring {
         advance();
     }
 
-    // A warpgroup without rows goes along with so many loads: the others wait for it, and the block stays until all have landed.
+    // A warpgroup without rows goes along with so many loads: the others wait for it, and the block stays until all have
+    // landed.
     __device__ __forceinline__ void follow(int loads) {
 #pragma unroll 1
         for (int i = 0; i < loads; ++i) {
@@ -158,8 +160,8 @@ template <int C> struct Rows {
     }
 };
 
-// results = rows · weightsᵀ, of C columns of the warpgroup's rows in tiles from number `tiles` on and a chunk's inner columns, of
-// fc1's weights, or, TRANSPOSED, of fc2's.
+// results = rows · weightsᵀ, of C columns of the warpgroup's rows in tiles from number `tiles` on and a chunk's inner
+// columns, of fc1's weights, or, TRANSPOSED, of fc2's.
 template <int C, bool TRANSPOSED>
 __device__ __forceinline__ void multiply_rows(float (&results)[CHUNK / 8][4], int tiles, Tile<64> weights) {
     const uint64_t rows = operand(Rows<C>::tile(tiles)), columns = operand(weights);

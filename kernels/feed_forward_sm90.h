@@ -1,5 +1,5 @@
-/* The row-wise network of a block by matrix instructions of warpgroups (family `feed_forward_sm90`): what nvcc, g++ (emulator)
-   and bindgen share. */
+/* The row-wise network of a block by matrix instructions of warpgroups (family `feed_forward_sm90`): what nvcc, g++
+   (emulator) and bindgen share. */
 #ifndef SETRANK_FEED_FORWARD_SM90_H
 #define SETRANK_FEED_FORWARD_SM90_H
 #include <stdint.h>

@@ -421,9 +421,9 @@ __device__ __forceinline__ void bulk_load(Shared to, const void *from, uint32_t 
                  : "memory");
 }
 
-// Copies a box of a matrix from its row `row` and column `column` on, as its tensor map in the kernel's parameter says, to the
-// same place in each block of the cluster of which `blocks` has a bit, and tells the mbarrier there of the box's bytes. What is
-// outside of the matrix is 0; pieces of 16 bytes of rows of 128 are permuted as those of a `Tile<64>`.
+// Copies a box of a matrix from its row `row` and column `column` on, as its tensor map in the kernel's parameter says, to
+// the same place in each block of the cluster of which `blocks` has a bit, and tells the mbarrier there of the box's bytes.
+// What is outside of the matrix is 0; pieces of 16 bytes of rows of 128 are permuted as those of a `Tile<64>`.
 __device__ __forceinline__ void tensor_load(Shared to, const void *map, int32_t column, int32_t row, Shared mbarrier,
                                             uint32_t blocks) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -454,8 +454,8 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait() {
 
 // ---------------------------------------------------------------- matrices of a warpgroup
 
-// Values of a fragment of eight columns, as operands of asm; of four fragments; and of all of J fragments, with the text that
-// names them.
+// Values of a fragment of eight columns, as operands of asm; of four fragments; and of all of J fragments, with the text
+// that names them.
 #define SETRANK_FRAGMENT(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define SETRANK_FOUR(j) SETRANK_FRAGMENT(j), SETRANK_FRAGMENT(j + 1), SETRANK_FRAGMENT(j + 2), SETRANK_FRAGMENT(j + 3)
 #define SETRANK_OPERANDS_4 SETRANK_FOUR(0)

@@ -9,8 +9,8 @@ use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
     attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward,
-    feed_forward_backward_sm90, feed_forward_sm90, gather,
-    layer_norm, linear, linear_few_rows, linear_wide, loss, optimizer, partial_sums, rbf, row_sums, score,
+    feed_forward_backward_sm90, feed_forward_sm90, gather, layer_norm, linear, linear_few_rows, linear_wide,
+    loss, optimizer, partial_sums, rbf, row_sums, score,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.

@@ -309,11 +309,7 @@ fn what_is_not_finite_stays_in_its_row() {
 pub fn stays_in_its_row<P: family::Problem>(has_norm_before: bool, of: impl Fn(Problem) -> P) {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
     let problem = || {
-        if has_norm_before {
-            Problem::random(shape, 133, false, 3)
-        } else {
-            Problem::alone(shape, false, 3)
-        }
+        if has_norm_before { Problem::random(shape, 133, false, 3) } else { Problem::alone(shape, false, 3) }
     };
     let mut bad = problem();
     bad.before.x[3 * 64 + 5] = bf16::INFINITY;

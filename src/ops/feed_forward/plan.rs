@@ -61,9 +61,12 @@ impl FeedForwardShape {
 
     /// The same of backward, which takes more shared memory.
     pub fn backward_pays(&self, limits: &Limits) -> bool {
-        self.may_pay(limits, || {
-            if limits.wgmma { self.warpgroup_backward_plan() } else { self.backward_plan() }
-        })
+        self.may_pay(
+            limits,
+            || {
+                if limits.wgmma { self.warpgroup_backward_plan() } else { self.backward_plan() }
+            },
+        )
     }
 
     fn may_pay(&self, limits: &Limits, plan: impl FnOnce() -> Option<Plan>) -> bool {

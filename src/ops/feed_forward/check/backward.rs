@@ -4,9 +4,7 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::super::{
-    FeedForwardShape, feed_forward_backward, feed_forward_backward_by_warpgroups,
-};
+use super::super::{FeedForwardShape, feed_forward_backward, feed_forward_backward_by_warpgroups};
 use super::{Answer, NamedResult, SHAPES, period};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
@@ -247,9 +245,8 @@ pub(super) fn of_problems(gpu: &Gpu, problems: [Problem; 4]) -> Result<Vec<Check
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
             let by = if problem.alone { "by warpgroups" } else { "in one kernel" };
-            let what = format!(
-                "network's backward {by}, {rows} rows of {width}, {inner} inner columns: {result}"
-            );
+            let what =
+                format!("network's backward {by}, {rows} rows of {width}, {inner} inner columns: {result}");
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));
         }
