@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import ablation
 import checks
 import counters
 import graphs
@@ -38,6 +39,7 @@ FULL = [
     Part("peaks", 10, 45, peaks.run),
     Part("throughput", 10, 110, throughput.run),
     Part("graphs", 10, 40, graphs.run),
+    Part("ablation", 10, 40, ablation.run),
     TORCH,
     Part("peers", 20, 60, peers.run_plain),
     Part("training", 10, 30, training.run),

@@ -67,6 +67,10 @@ if command == "bench" and "--print-sizes" in rest:
     print("40")
 elif command == "bench" and "imsab" in rest:
     sys.exit("error: --device cuda: not enough memory")
+elif command == "bench" and "--ablate" in rest:
+    rungs = [{"fuse": fuse, "measured": {"docs_per_s": speed}} for fuse, speed in (("none", 1e6), ("all", 4e6))]
+    with open(rest[rest.index("--json") + 1], "w") as file:
+        json.dump({"rungs": rungs}, file)
 elif command == "bench":
     assert "80" not in rest or rest[rest.index("--peak") + 1] == "600", rest
     assert "--peak" in rest or rest[rest.index("--peak-side") + 1] == "64", rest
@@ -203,6 +207,8 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["graphs train msab 40 32"], ("passed", pair))
         self.assertEqual(rows["graphs infer msab 500 1"]["graphs"]["plain"]["median_s"], 4e-5)
         self.assertIn("plain: exit code 1: error: --device cuda", told["graphs infer imsab 500 1"][1])
+        self.assertEqual(told["ablation msab 40 80"], ("passed", "documents/s: none 1,000,000, all 4,000,000"))
+        self.assertIn("not enough memory", told["ablation imsab 40 80"][1])
         self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
         self.assertEqual(rows["memcheck of step/msab"]["status"], "passed")
         self.assertEqual(rows["racecheck of step/msab"]["status"], "failed")
