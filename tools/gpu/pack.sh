@@ -7,7 +7,7 @@ folder=${1:-target/gpu-check}
 
 # The machine of the card may be as old as this.
 newest_glibc=2.35
-most_bytes=45000000
+most_bytes=60000000
 
 say() { printf '== %s\n' "$*"; }
 
