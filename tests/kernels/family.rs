@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use bytemuck::Pod;
 use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
+use setrank_emulator::emulate::{self, Config, Sums};
+use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::{Buffer, Launch, Pointer};
 
 use crate::{
@@ -74,6 +76,18 @@ impl Case {
         found.retain(|(_, deviation)| !deviation.is_allowed());
         found
     }
+}
+
+/// What a problem's launch leaves on the emulator, whose matrix instructions add so.
+pub fn emulated(problem: &impl Problem, sums: Sums) -> Launch {
+    run(problem.launch(&Limits::SM_90), sums)
+}
+
+/// The same of a launch.
+pub fn run(mut launch: Launch, sums: Sums) -> Launch {
+    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
+        .unwrap_or_else(|report| panic!("{report}"));
+    launch
 }
 
 /// A problem whose counters are budgeted.

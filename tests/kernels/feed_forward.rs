@@ -11,8 +11,7 @@ use setrank::ops::feed_forward::{FeedForwardShape, Kept, feed_forward};
 use setrank::ops::layer_norm::DeviceNorm;
 use setrank::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape};
 use setrank_emulator::driver::{self, Configuration};
-use setrank_emulator::emulate::{self, Config, Sums};
-use setrank_emulator::kernels::Kernels;
+use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
@@ -255,13 +254,6 @@ fn counted() -> Vec<Counted> {
     }]
 }
 
-fn emulated(problem: &impl family::Problem, sums: Sums) -> Launch {
-    let mut launch = problem.launch(&Limits::SM_90);
-    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
-        .unwrap_or_else(|report| panic!("{report}"));
-    launch
-}
-
 /// LayerNorm and two linear layers round as this kernel does: the same bits.
 #[test]
 fn results_are_those_of_three_kernels() {
@@ -277,21 +269,18 @@ fn results_are_those_of_three_kernels() {
                 (offset_of!(LinearForward, bias), "bias", given(&problem.biases[at])),
                 (offset_of!(LinearForward, y), "y", poisoned::<bf16>(rows * outputs)),
             ];
-            let mut launch = family::launch(
+            let launch = family::launch(
                 plan.forward(BlockSize::Many).unwrap(),
                 &plan.forward_numbers(activation),
                 buffers,
             );
-            emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums)).unwrap();
-            family::result::<bf16>(&launch, "y")
+            family::result::<bf16>(&family::run(launch, sums), "y")
         };
-        let mut norm =
-            family::Problem::launch(&layer_norm::ForwardOf(problem.before.clone()), &Limits::SM_90);
-        emulate::run(&Kernels::repository(), &mut norm, &Config::default().sums(sums)).unwrap();
+        let norm = family::emulated(&layer_norm::ForwardOf(problem.before.clone()), sums);
         let attended = family::result::<bf16>(&norm, "y");
         let hidden = layer(&attended, 0, Activation::Relu);
         let expected = layer(&hidden, 1, Activation::Identity);
-        let found = emulated(&problem, sums);
+        let found = family::emulated(&problem, sums);
         let of = |name| family::result::<u32>(&found, name);
         assert!(of("statistics before") == family::result::<u32>(&norm, "statistics"), "{shape:?}, {sums:?}");
         for (name, expected) in [("attended", attended), ("output", expected)] {
@@ -313,8 +302,8 @@ pub fn stays_in_its_row<P: family::Problem>(has_norm_before: bool, of: impl Fn(P
     };
     let mut bad = problem();
     bad.before.x[3 * 64 + 5] = bf16::INFINITY;
-    let [clean, found] =
-        [problem(), bad].map(|problem| family::result::<bf16>(&emulated(&of(problem), Sums::Nearest), "y"));
+    let [clean, found] = [problem(), bad]
+        .map(|problem| family::result::<bf16>(&family::emulated(&of(problem), Sums::Nearest), "y"));
     for (row, (clean, found)) in clean.chunks(64).zip(found.chunks(64)).enumerate() {
         assert!(
             if row == 3 { found.iter().all(|value| value.is_nan()) } else { clean == found },

@@ -13,8 +13,7 @@ use setrank::ops::linear::{
     Activation, BlockSize, DeviceLinear, InputFinish, Layout, LinearPlan, LinearShape,
 };
 use setrank::ops::partial_sums::PendingSums;
-use setrank_emulator::emulate::{self, Config, Sums};
-use setrank_emulator::kernels::Kernels;
+use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
 use crate::device::on_gpu;
@@ -287,18 +286,11 @@ fn counted() -> Vec<Counted> {
     }]
 }
 
-/// What a launch of the family leaves.
-fn results_of(mut launch: Launch, sums: Sums) -> Launch {
-    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
-        .unwrap_or_else(|report| panic!("{report}"));
-    launch
-}
-
 /// What the kernel of LayerNorm's backward alone leaves of a gradient.
 fn norm_alone(problem: &check::Problem, d: &[bf16], sums: Sums) -> Vec<bf16> {
     let problem = check::Problem { dy: d.to_vec(), ..problem.clone() };
     let launch = family::Problem::launch(&layer_norm::BackwardOf(problem), &Limits::SM_90);
-    family::result::<bf16>(&results_of(launch, sums), "d")
+    family::result::<bf16>(&family::run(launch, sums), "d")
 }
 
 /// LayerNorm's backward, a layer's forward, and the gradients of its input round as this kernel does: the same bits.
@@ -319,7 +311,7 @@ fn results_are_those_of_five_kernels() {
         ];
         let numbers = fc1.forward_numbers(Activation::Relu);
         let launch =
-            results_of(family::launch(fc1.forward(BlockSize::Many).unwrap(), &numbers, buffers), sums);
+            family::run(family::launch(fc1.forward(BlockSize::Many).unwrap(), &numbers, buffers), sums);
         let hidden = family::result::<bf16>(&launch, "y");
         let input = |plan: LinearPlan, dy: &[bf16], weight: &[bf16], finish, other: &[bf16]| {
             let buffers = vec![
@@ -329,7 +321,7 @@ fn results_are_those_of_five_kernels() {
                 (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(other.len())),
             ];
             let numbers = plan.backward_input_numbers(finish);
-            let launch = results_of(
+            let launch = family::run(
                 family::launch(plan.backward_input(BlockSize::Many).unwrap(), &numbers, buffers),
                 sums,
             );
@@ -338,7 +330,7 @@ fn results_are_those_of_five_kernels() {
         let d_hidden = input(plan(inner, width), &dy, &problem.weights[1], InputFinish::Masked, &hidden);
         let dx = input(fc1, &d_hidden, &problem.weights[0], InputFinish::Added, &dy);
         let d = norm_alone(&problem.before, &dx, sums);
-        let found = results_of(family::Problem::launch(&problem, &Limits::SM_90), sums);
+        let found = family::run(family::Problem::launch(&problem, &Limits::SM_90), sums);
         for (buffer, expected) in ROWS.into_iter().zip([hidden, d_hidden, dy, d]) {
             let same = family::result::<bf16>(&found, buffer) == expected;
             assert!(same, "{buffer}: {:?}, {sums:?}", problem.shape);
@@ -359,7 +351,7 @@ pub fn stays_in_its_row<P: family::Problem, const BUFFERS: usize>(
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
     let problem = || Problem::random(shape, 133, 3);
     let results = |problem: Problem| {
-        let launch = results_of(of(problem).launch(&Limits::SM_90), Sums::Nearest);
+        let launch = family::run(of(problem).launch(&Limits::SM_90), Sums::Nearest);
         buffers.map(|name| family::result::<u16>(&launch, name))
     };
     let mut bad = problem();

@@ -5,9 +5,7 @@ use setrank::device::Limits;
 use setrank::ops::linear::check::few_rows::problems;
 use setrank::ops::linear::check::{Problem, Product};
 use setrank::ops::linear::{Activation, BlockSize, Layout, LinearShape};
-use setrank_emulator::emulate::{self, Config, Sums};
-use setrank_emulator::kernels::Kernels;
-use setrank_emulator::launch::Launch;
+use setrank_emulator::emulate::Sums;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
 use crate::ladder::ladder;
@@ -106,13 +104,6 @@ fn counted() -> Vec<Counted> {
         .into()
 }
 
-fn results_of(problem: &Problem, sums: Sums) -> Launch {
-    let mut launch = family::Problem::launch(problem, &Limits::SM_90);
-    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
-        .unwrap_or_else(|report| panic!("{report}"));
-    launch
-}
-
 /// The bits do not depend on how many rows a block has, at any number of rows.
 #[test]
 fn results_are_those_of_blocks_of_many_rows() {
@@ -120,9 +111,9 @@ fn results_are_those_of_blocks_of_many_rows() {
         [1, 15, 16, 17, 31, 32, 33, 127].into_iter().zip([Sums::Hopper, Sums::Ampere].into_iter().cycle())
     {
         for mut problem in problems(rows, 2) {
-            let found = family::result::<bf16>(&results_of(&problem, sums), "y");
+            let found = family::result::<bf16>(&family::emulated(&problem, sums), "y");
             let blocks = std::mem::replace(&mut problem.blocks, BlockSize::Many);
-            let expected = family::result::<bf16>(&results_of(&problem, sums), "y");
+            let expected = family::result::<bf16>(&family::emulated(&problem, sums), "y");
             assert!(found == expected, "{rows} rows, {blocks:?}, {sums:?}");
         }
     }

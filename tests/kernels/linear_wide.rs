@@ -5,9 +5,7 @@ use setrank::device::Limits;
 use setrank::ops::linear::check::wide::{group, problems};
 use setrank::ops::linear::check::{Problem, Product};
 use setrank::ops::linear::{Activation, BlockSize, InputFinish, Layout, LinearShape};
-use setrank_emulator::emulate::{self, Config, Sums};
-use setrank_emulator::kernels::Kernels;
-use setrank_emulator::launch::Launch;
+use setrank_emulator::emulate::Sums;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
 use crate::ladder::ladder;
@@ -144,22 +142,15 @@ fn counted() -> Vec<Counted> {
     ]
 }
 
-fn results_of(problem: &Problem, sums: Sums) -> Launch {
-    let mut launch = family::Problem::launch(problem, &Limits::SM_90);
-    emulate::run(&Kernels::repository(), &mut launch, &Config::default().sums(sums))
-        .unwrap_or_else(|report| panic!("{report}"));
-    launch
-}
-
 /// The bits do not depend on how large blocks are, at any number of rows.
 #[test]
 fn results_are_those_of_smaller_blocks() {
     for (rows, sums) in [(1, Sums::Hopper), (63, Sums::Ampere), (128, Sums::Nearest), (129, Sums::Hopper)] {
         for mut problem in problems(rows, 2) {
             let result = if matches!(problem.product, Product::Forward(_)) { "y" } else { "dx" };
-            let found = family::result::<bf16>(&results_of(&problem, sums), result);
+            let found = family::result::<bf16>(&family::emulated(&problem, sums), result);
             problem.blocks = BlockSize::Many;
-            let expected = family::result::<bf16>(&results_of(&problem, sums), result);
+            let expected = family::result::<bf16>(&family::emulated(&problem, sums), result);
             assert!(found == expected, "{rows} rows, {:?}, {sums:?}", problem.product);
         }
     }
