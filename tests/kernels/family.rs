@@ -142,6 +142,16 @@ impl WrongLaunch {
         }
     }
 
+    /// Of clusters of two blocks; a cluster too many may have no rows, and harm nothing.
+    pub const fn a_cluster_too_few(kernels: &'static str) -> Self {
+        Self {
+            what: "a cluster too few",
+            change: |launch| launch.grid[0] -= 2,
+            kernels,
+            found_by: &[WRONG_RESULTS],
+        }
+    }
+
     pub const fn a_block_too_many(kernels: &'static str, found_by: &'static [&'static str]) -> Self {
         WrongLaunch { what: "a block too many", change: |launch| launch.grid[0] += 1, kernels, found_by }
     }

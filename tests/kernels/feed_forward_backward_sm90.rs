@@ -9,14 +9,12 @@ use setrank::device::check::Deviation;
 use setrank::ops::feed_forward::FeedForwardShape;
 use setrank::ops::feed_forward::check::backward::Problem;
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
-use setrank::rng::{Rng, Stream};
-use setrank_emulator::emulate::{self, Config};
-use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::{Launch, tensor_map};
 
 use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::feed_forward_backward::stays_in_its_row;
+use crate::feed_forward_sm90::every_row;
 use crate::ladder::ladder;
 
 ladder!(FAMILY, of_sm_90);
@@ -148,13 +146,7 @@ const BUGS: [Bug; 14] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    // A cluster too many has no rows, and harms nothing.
-    WrongLaunch {
-        what: "a cluster too few",
-        change: |launch| launch.grid[0] -= 2,
-        kernels: NARROW,
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::a_cluster_too_few(NARROW),
     WrongLaunch::a_block_too_many(NARROW, &["no multiple of its clusters' 2"]),
     WrongLaunch::too_little_shared_memory(NARROW),
     WrongLaunch {
@@ -226,25 +218,9 @@ fn counters_reach_their_aims() {
     assert!(row.conflicts <= 1.01, "{}", row.conflicts);
 }
 
-/// Rows that fill warpgroups and blocks, that nearly do, and that just do not, and numbers of all sizes at random.
 #[test]
 fn any_number_of_rows() {
-    let mut rng = Rng::new(8, Stream::Synth, 0);
-    let mut shapes: Vec<FeedForwardShape> = [1, 15, 63, 64, 65, 127, 128, 129, 500]
-        .map(|rows| FeedForwardShape { rows, width: 64, inner: 64 })
-        .into();
-    shapes.extend((0..4).map(|number| FeedForwardShape {
-        rows: 1 + rng.below(400) as usize,
-        width: 64 * (1 + number),
-        inner: 64 * (1 + rng.below(6) as usize),
-    }));
-    for (at, shape) in shapes.into_iter().enumerate() {
-        let case = Case::new(Limits::SM_90, ByWarpgroups(Problem::alone(shape, at as u64)));
-        let mut launch = case.launch();
-        emulate::run(&Kernels::repository(), &mut launch, &Config::default().workers(2))
-            .unwrap_or_else(|report| panic!("{shape:?}: {report}"));
-        assert_eq!(case.wrong(&launch), [], "{shape:?}");
-    }
+    every_row(8, |shape, at| ByWarpgroups(Problem::alone(shape, at)));
 }
 
 #[test]

@@ -277,13 +277,7 @@ const BUGS: [Bug; 30] = [
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    // A cluster too many has no rows, and harms nothing.
-    WrongLaunch {
-        what: "a cluster too few",
-        change: |launch| launch.grid[0] -= 2,
-        kernels: NARROW,
-        found_by: &[WRONG_RESULTS],
-    },
+    WrongLaunch::a_cluster_too_few(NARROW),
     WrongLaunch::a_block_too_many(NARROW, &["no multiple of its clusters' 2"]),
     WrongLaunch::too_little_shared_memory(NARROW),
     WrongLaunch {
@@ -364,10 +358,15 @@ fn counters_reach_their_aims() {
     assert!(row.conflicts <= 1.01, "{}", row.conflicts);
 }
 
-/// Rows that fill warpgroups and blocks, that nearly do, and that just do not, and numbers of all sizes at random.
 #[test]
 fn any_number_of_rows() {
-    let mut rng = Rng::new(7, Stream::Synth, 0);
+    every_row(7, |shape, at| ByWarpgroups(Problem::alone(shape, at % 2 == 0, at)));
+}
+
+/// Rows that fill warpgroups and blocks, that nearly do, and that just do not, and numbers of all sizes at random.
+/// A problem is of its shape and its number.
+pub fn every_row<P: family::Problem + 'static>(seed: u64, of: impl Fn(FeedForwardShape, u64) -> P) {
+    let mut rng = Rng::new(seed, Stream::Synth, 0);
     let mut shapes: Vec<FeedForwardShape> = [1, 15, 63, 64, 65, 127, 128, 129, 500]
         .map(|rows| FeedForwardShape { rows, width: 64, inner: 64 })
         .into();
@@ -376,8 +375,8 @@ fn any_number_of_rows() {
         width: 64 * (1 + number),
         inner: 64 * (1 + rng.below(6) as usize),
     }));
-    for (at, shape) in shapes.into_iter().enumerate() {
-        let case = Case::new(Limits::SM_90, ByWarpgroups(Problem::alone(shape, at % 2 == 0, at as u64)));
+    for (at, shape) in (0..).zip(shapes) {
+        let case = Case::new(Limits::SM_90, of(shape, at));
         let mut launch = case.launch();
         emulate::run(&Kernels::repository(), &mut launch, &Config::default().workers(2))
             .unwrap_or_else(|report| panic!("{shape:?}: {report}"));
