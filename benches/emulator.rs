@@ -73,6 +73,9 @@ mod row_sums;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/score.rs"]
 mod score;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/unpad.rs"]
+mod unpad;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod emulated {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 
+use super::hand_over::{HandedOver, Layout as HandOverLayout};
 use super::machine;
 use super::plan::{Mode, Plan};
 use super::report::{GpuFigures, KernelFigures, Measured};
@@ -13,7 +14,7 @@ use crate::Result;
 use crate::data::batch::{Batch, Extent};
 use crate::device::choice::KernelChoice;
 use crate::device::{Arena, Buffer, DeviceError, Event, Gpu, Uploads};
-use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Parameters, Source, room, sizes};
+use crate::model::gpu::{Activations, DeviceBatch, GpuSetRank, Grids, Kept, Parameters, Source, room, sizes};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
 use crate::ops::linear::{Activation, DeviceLinear, Layout, LinearShape, linear_forward};
 use crate::ops::optimizer::round_parameters;
@@ -85,8 +86,9 @@ impl Step for Training {
     }
 }
 
-/// The forward pass, on a batch that is there.
+/// The forward pass, on a batch that is there; where it is there in grids, each step takes it out of them.
 struct Scoring {
+    kept: Option<Kept>,
     batch: DeviceBatch,
     activations: Activations,
     params: Parameters,
@@ -95,7 +97,13 @@ struct Scoring {
 }
 
 impl Scoring {
-    fn new(gpu: Gpu, model: &SetRank, parameters: &[f32], batch: &Batch) -> Result<Self, DeviceError> {
+    fn new(
+        gpu: Gpu,
+        model: &SetRank,
+        parameters: &[f32],
+        batch: &Batch,
+        handed_over: Option<&HandedOver>,
+    ) -> Result<Self, DeviceError> {
         let model = GpuSetRank::new(model.config())?;
         let (config, layout) = (model.config(), &model.layouts().device);
         let (extent, keep) = (Extent::of(batch), Keep::Nothing);
@@ -105,9 +113,12 @@ impl Scoring {
         round_parameters(&gpu, &mut params.rounded, &params.values)?;
         let mut arena = gpu.arena("the batch", sizes::scoring(config, extent, gpu.limits()))?;
         let uploads = &mut Uploads::default();
-        let batch = DeviceBatch::new(&gpu, &mut arena, uploads, config, batch, keep, None)?;
+        let grids =
+            handed_over.map(|handed_over| Grids::new(&gpu, config, handed_over.grids())).transpose()?;
+        let kept = grids.map(Kept::Grids);
+        let batch = DeviceBatch::new(&gpu, &mut arena, uploads, config, batch, keep, kept.as_ref())?;
         let activations = Activations::new(&mut arena, config, extent, keep, gpu.limits())?;
-        Ok(Scoring { batch, activations, params, model, gpu })
+        Ok(Scoring { kept, batch, activations, params, model, gpu })
     }
 }
 
@@ -117,7 +128,10 @@ impl Step for Scoring {
     }
 
     fn queue(&mut self, _: u64) -> Result<()> {
-        let Scoring { batch, activations, params, model, gpu } = self;
+        let Scoring { kept, batch, activations, params, model, gpu } = self;
+        if let Some(Kept::Grids(grids)) = kept {
+            batch.unpad(gpu, grids)?;
+        }
         Ok(model.scores(gpu, activations, params, batch)?)
     }
 
@@ -131,12 +145,13 @@ pub(super) fn check(gpu: &Gpu, plan: &Plan, model: &SetRank) -> Result<(), Devic
     let (config, layouts) = (model.config(), GpuSetRank::new(model.config())?);
     let extent = Extent::of_sizes(plan.sizes.iter().copied());
     let len = layouts.layouts().device.len();
+    let ragged = plan.hand_over.layout == HandOverLayout::Ragged;
+    let source = if ragged { Source::Resident { dropout: false } } else { Source::Grids };
+    let grids = if ragged { 0 } else { 4 * plan.hand_over.rows(&plan.sizes) * config.input_size() };
     let bytes_of = |extent| match plan.mode {
         // Parameters, rounded ones, gradients, two moments.
-        Mode::Train => {
-            18 * len + sizes::step(config, extent, gpu.limits(), Source::Resident { dropout: false })
-        }
-        Mode::Infer => 6 * len + sizes::scoring(config, extent, gpu.limits()),
+        Mode::Train => 18 * len + grids + sizes::step(config, extent, gpu.limits(), source),
+        Mode::Infer => 6 * len + grids + sizes::scoring(config, extent, gpu.limits()),
     };
     room::check(gpu, extent, bytes_of, true)
 }
@@ -156,15 +171,22 @@ impl<'a> GpuTrial<'a> {
         let gpu = Gpu::first(plan.device.kernels().unwrap_or_default())?;
         check(&gpu, plan, &model)?;
         let free = gpu.memory()?.0;
-        let (batch, seed) = (batch(plan), plan.seed);
+        let (mut batch, seed) = (batch(plan), plan.seed);
+        let handed_over = HandedOver::new(plan, &batch)?;
+        if let Some(handed_over) = &handed_over {
+            handed_over.unpad(&mut batch)?;
+        }
         let parameters = model.layout().init(seed);
         let step: Box<dyn Step> = match plan.mode {
             Mode::Train => {
                 let mut learner = GpuLearner::new(gpu, model, Weights::new(parameters), objective)?;
-                learner.keep_features(&batch)?;
+                match &handed_over {
+                    Some(handed_over) => learner.keep_grids(handed_over.grids())?,
+                    None => learner.keep_features(&batch)?,
+                }
                 Box::new(Training { learner, batch, seed, lr, queued: VecDeque::new() })
             }
-            Mode::Infer => Box::new(Scoring::new(gpu, &model, &parameters, &batch)?),
+            Mode::Infer => Box::new(Scoring::new(gpu, &model, &parameters, &batch, handed_over.as_ref())?),
         };
         Ok(GpuTrial { plan, step, taken: 0, free })
     }
@@ -196,10 +218,12 @@ impl<'a> GpuTrial<'a> {
         });
         let kernels: Vec<KernelFigures> = kernels.collect();
         let whole = f64::from(gpu.milliseconds(&events[0], &events[profiled])?) / 1e3 / profiled as f64;
+        let unpadding = kernels.iter().filter(|kernel| kernel.kernel.starts_with("unpad"));
+        let unpadding_s: f64 = unpadding.map(|kernel| kernel.seconds).sum();
         let of_kernels: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
         Ok(Measured {
             seconds,
-            unpadding_s: Vec::new(),
+            unpadding_s: (unpadding_s > 0.0).then_some(unpadding_s).into_iter().collect(),
             allocations_per_step: None,
             peak_rss_bytes: machine::peak_rss(),
             gpu: Some(GpuFigures {

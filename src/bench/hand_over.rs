@@ -119,6 +119,12 @@ impl HandedOver {
         Ok(Some(HandedOver(grids)))
     }
 
+    /// As it comes.
+    #[cfg(feature = "cuda")]
+    pub fn grids(&self) -> &[Grid] {
+        &self.0
+    }
+
     /// Makes `batch` the ragged batch of it, and tells how many seconds that took.
     pub fn unpad(&self, batch: &mut Batch) -> Result<f64> {
         let started = Instant::now();

@@ -24,9 +24,8 @@ const GRADES: u32 = 5;
 /// A [`Plan`] with what its rounds share.
 pub(super) enum Trial<'a> {
     Cpu(Box<CpuTrial<'a>>),
-    /// What is handed over in grids is unpadded by the host, which is ahead of the GPU: beside the steps.
     #[cfg(feature = "cuda")]
-    Gpu(Box<super::gpu::GpuTrial<'a>>, &'a Plan),
+    Gpu(Box<super::gpu::GpuTrial<'a>>),
 }
 
 impl<'a> Trial<'a> {
@@ -46,7 +45,7 @@ impl<'a> Trial<'a> {
     #[cfg(feature = "cuda")]
     fn on_gpu(plan: &'a Plan, model: SetRank) -> Result<Self> {
         let (objective, lr) = objective();
-        Ok(Trial::Gpu(Box::new(super::gpu::GpuTrial::new(plan, model, objective, lr)?), plan))
+        Ok(Trial::Gpu(Box::new(super::gpu::GpuTrial::new(plan, model, objective, lr)?)))
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -59,15 +58,7 @@ impl<'a> Trial<'a> {
         match self {
             Trial::Cpu(trial) => trial.measure(),
             #[cfg(feature = "cuda")]
-            Trial::Gpu(trial, plan) => {
-                let mut measured = trial.measure()?;
-                let mut batch = batch(plan);
-                if let Some(handed_over) = HandedOver::new(plan, &batch)? {
-                    let times = (0..plan.steps).map(|_| handed_over.unpad(&mut batch));
-                    measured.unpadding_s = times.collect::<Result<_>>()?;
-                }
-                Ok(measured)
-            }
+            Trial::Gpu(trial) => trial.measure(),
         }
     }
 }

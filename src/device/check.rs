@@ -10,7 +10,7 @@
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
     attention, embed, feed_forward, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums,
-    score,
+    score, unpad,
 };
 
 /// What of all errors the rule is about.
@@ -211,8 +211,9 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 19] = families![
+pub const FAMILIES: [FamilyCheck; 20] = families![
     "gather": gather::check,
+    "unpad": unpad::check,
     "rbf": rbf::check,
     "linear": linear::check,
     "linear_wide": linear::check::wide,

@@ -36,6 +36,8 @@ pub mod simd;
 #[cfg(feature = "cuda")]
 pub(crate) mod sizes;
 #[cfg(feature = "cuda")]
+pub mod unpad;
+#[cfg(feature = "cuda")]
 mod values;
 
 pub use scalar::Scalar;

@@ -394,3 +394,30 @@ fn a_gpu_is_measured() {
     assert_eq!(told.lines().count(), 10, "{told}");
     contains(&folder.text("growth/infer-documents.md"), &["| msab | 2 |", "| imsab | 32 |"]);
 }
+
+/// Grids stay on the GPU, and each step takes its documents out of them there.
+#[test]
+fn padding_is_taken_out_on_the_gpu() {
+    let folder = Folder::new();
+    folder.file("sizes", "3\n1\n12\n");
+    for (layout, rows, kernel, launches) in [
+        ("padded", 36.0, "unpad_lengths", 1.0),
+        ("masked --pad-to 14", 42.0, "unpad_mask", 1.0),
+        ("bucketed", 16.0, "unpad_lengths", 3.0),
+    ] {
+        for mode in ["train", "infer"] {
+            let batch = format!("--sizes-file sizes --rounds 1 --peak 1 --json --layout {layout}");
+            let found = on(&folder, "", &format!("bench {mode} --device cuda {BENCH} {batch}")).unwrap();
+            let report: Value = serde_json::from_str(&found).unwrap();
+            assert_eq!(report["rows_per_doc"], rows / 16.0, "{layout}");
+            let kernels = report["gpu"]["kernels"].as_array().unwrap();
+            let kernel_is = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name);
+            let unpad = kernel_is(kernel).unwrap_or_else(|| panic!("{layout}: {report}"));
+            assert_eq!((&unpad["launches"], &unpad["seconds"]), (&launches.into(), &report["unpadding_s"]));
+            assert!(kernel_is("gather_rows").is_none());
+        }
+    }
+    let batch = "--sizes-file sizes --layout masked --pad-to 1048576";
+    let error = on(&folder, "memory=48M", &format!("bench infer --device cuda {BENCH} {batch}")).unwrap_err();
+    contains(&error, &["a batch of 16 documents in 3 set(s) needs"]);
+}

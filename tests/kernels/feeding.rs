@@ -9,7 +9,7 @@ use setrank::data::normalize::{Kind, WithinSet};
 use setrank::data::synth::{self, Like};
 use setrank::data::{Dataset, Normalize};
 use setrank::device::{Gpu, Limits, Uploads};
-use setrank::model::gpu::{DeviceBatch, Resident, Source};
+use setrank::model::gpu::{DeviceBatch, Kept, Resident, Source};
 use setrank::model::setrank::{Keep, SetRank, TrainingStep};
 use setrank::ops::loss::Loss;
 use setrank::train::Learner;
@@ -170,14 +170,14 @@ fn dropping_takes_what_the_formula_says() {
         driver::with(&Configuration::default(), |driver| {
             let gpu = Gpu::new(0).unwrap();
             let mut uploads = Uploads::default();
-            let resident = Resident::new(&gpu, &mut uploads, &config, &train).unwrap();
-            let source = Source::of(&batch, Some(&resident));
+            let kept = Kept::Resident(Resident::new(&gpu, &mut uploads, &config, &train).unwrap());
+            let source = Source::of(&batch, Some(&kept));
             let bytes =
                 DeviceBatch::bytes(&config, Extent::of(&batch), Keep::ForBackward, source, gpu.limits());
             let mut arena = gpu.arena("a batch", bytes).unwrap();
             let before = driver.counters().bytes_to_device;
             let keep = Keep::ForBackward;
-            DeviceBatch::new(&gpu, &mut arena, &mut uploads, &config, &batch, keep, Some(&resident)).unwrap();
+            DeviceBatch::new(&gpu, &mut arena, &mut uploads, &config, &batch, keep, Some(&kept)).unwrap();
             driver.counters().bytes_to_device - before
         })
         .unwrap()

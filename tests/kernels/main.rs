@@ -38,3 +38,4 @@ mod sass;
 mod score;
 mod sources;
 mod step;
+mod unpad;

@@ -3,6 +3,7 @@
 use half::bf16;
 use rayon::prelude::*;
 
+use super::grids::Grids;
 use super::resident::Resident;
 use super::sizes::{self, Extent};
 use crate::config::{Encoder, ModelConfig};
@@ -45,13 +46,25 @@ pub enum Source {
         /// Whether some of them are dropped on the way.
         dropout: bool,
     },
+    /// They are on the GPU in the grids in which the batch was handed over: [`Grids`].
+    Grids,
+}
+
+/// Features that stay on the GPU, which batches take theirs from.
+#[derive(Debug)]
+pub enum Kept {
+    /// Of all documents of a data set.
+    Resident(Resident),
+    /// Of the only batch there is.
+    Grids(Grids),
 }
 
 impl Source {
-    /// That of the features of `batch`, where those of all batches are in `resident` if anywhere.
-    pub fn of(batch: &Batch, resident: Option<&Resident>) -> Self {
-        match resident {
-            Some(_) => Source::Resident { dropout: batch.feature_dropout.is_some() },
+    /// That of the features of `batch`, where features are in `kept` if anywhere.
+    pub fn of(batch: &Batch, kept: Option<&Kept>) -> Self {
+        match kept {
+            Some(Kept::Resident(_)) => Source::Resident { dropout: batch.feature_dropout.is_some() },
+            Some(Kept::Grids(_)) => Source::Grids,
             None => Source::Batch,
         }
     }
@@ -61,16 +74,17 @@ impl Source {
 enum Packed {
     Rows(Buffer<bf16>),
     Numbers(RowNumbers, Option<DeviceFeatureDropout>),
+    Nothing,
 }
 
 impl DeviceBatch {
     /// Queues the copy of a batch for the model of `config`, all of it at once; with labels where `keep` says that backward
-    /// follows. Features come from `resident` where there is one, of the data that the batch is of, and those that the batch
-    /// says are dropped.
+    /// follows. Features come from `kept` where there is one, of the data that the batch is of, and those that the batch
+    /// says are dropped; of grids, which are of this batch, none are.
     ///
     /// # Errors
     ///
-    /// A batch that is not of such a model, too small an arena, and what the driver refuses.
+    /// A batch that is not of such a model or of the grids, too small an arena, and what the driver refuses.
     pub fn new(
         gpu: &Gpu,
         arena: &mut Arena,
@@ -78,11 +92,10 @@ impl DeviceBatch {
         config: &ModelConfig,
         batch: &Batch,
         keep: Keep,
-        resident: Option<&Resident>,
+        kept: Option<&Kept>,
     ) -> Result<Self, DeviceError> {
         let extent = Extent::of(batch);
-        let room =
-            arena.room(package_bytes(config, extent, keep, Source::of(batch, resident), gpu.limits()))?;
+        let room = arena.room(package_bytes(config, extent, keep, Source::of(batch, kept), gpu.limits()))?;
         let (attentions, ordinals, labels, packed) = uploads.send(gpu, room, |package| {
             let attentions = Attentions::new(package, config, &batch.offsets, gpu.limits())?;
             let ordinals = config.ordinal.map(|ordinal| ordinal.n_max);
@@ -92,14 +105,15 @@ impl DeviceBatch {
                 Keep::ForBackward => Some(DeviceLabels::new(package, &batch.labels, &batch.offsets)?),
                 Keep::Nothing => None,
             };
-            let packed = match resident {
-                Some(resident) => {
+            let packed = match kept {
+                Some(Kept::Resident(resident)) => {
                     let numbers = resident.numbers(package, &batch.rows)?;
                     let dropout = batch.feature_dropout;
                     let dropout =
                         dropout.map(|dropout| DeviceFeatureDropout::new(package, dropout, &batch.rows));
                     Packed::Numbers(numbers, dropout.transpose()?)
                 }
+                Some(Kept::Grids(_)) => Packed::Nothing,
                 None => {
                     let len = extent.documents * sizes::input_width(config);
                     Packed::Rows(package.put_with(len, set_features(config, batch)?)?)
@@ -107,26 +121,46 @@ impl DeviceBatch {
             };
             Ok((attentions, ordinals, labels, packed))
         })?;
-        let features = match (packed, resident) {
-            (Packed::Numbers(numbers, dropout), Some(resident)) => {
-                let width = sizes::input_width(config);
+        let width = sizes::input_width(config);
+        let features = match (packed, kept) {
+            (Packed::Numbers(numbers, dropout), Some(Kept::Resident(resident))) => {
                 let mut features = arena.take(extent.documents * width)?;
                 gather_rows(gpu, &mut features, resident.rows(), &numbers, dropout.as_ref(), width)?;
                 features
             }
+            (Packed::Nothing, Some(Kept::Grids(grids))) => {
+                if batch.feature_dropout.is_some() || grids.documents() != extent.documents {
+                    return Err(DeviceError::Shapes(format!(
+                        "grids of {} documents, none of whose features are dropped, are of another batch",
+                        grids.documents()
+                    )));
+                }
+                let mut features = arena.take(extent.documents * width)?;
+                grids.unpad(gpu, &mut features)?;
+                features
+            }
             (Packed::Rows(rows), _) => rows,
-            (Packed::Numbers(..), None) => {
-                return Err(DeviceError::Shapes("numbers of rows of no features".into()));
+            (Packed::Numbers(..) | Packed::Nothing, _) => {
+                return Err(DeviceError::Shapes("a batch of no features".into()));
             }
         };
         Ok(DeviceBatch { extent, labels, features, attentions, ordinals })
+    }
+
+    /// Queues its features from `grids` once more, which it was made of.
+    ///
+    /// # Errors
+    ///
+    /// Grids of another batch, and what the driver refuses.
+    pub fn unpad(&mut self, gpu: &Gpu, grids: &Grids) -> Result<(), DeviceError> {
+        grids.unpad(gpu, &mut self.features)
     }
 
     /// Bytes that [`new`](Self::new) takes, at most.
     pub fn bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Source, limits: &Limits) -> usize {
         let gathered = match source {
             Source::Batch => 0,
-            Source::Resident { .. } => feature_bytes(config, extent.documents),
+            Source::Resident { .. } | Source::Grids => feature_bytes(config, extent.documents),
         };
         package_bytes(config, extent, keep, source, limits) + gathered
     }
@@ -169,6 +203,7 @@ fn package_bytes(config: &ModelConfig, extent: Extent, keep: Keep, source: Sourc
     };
     let features = match source {
         Source::Batch => feature_bytes(config, documents),
+        Source::Grids => 0,
         Source::Resident { dropout: false } => RowNumbers::bytes(documents),
         Source::Resident { dropout: true } => {
             RowNumbers::bytes(documents) + DeviceFeatureDropout::bytes(documents)

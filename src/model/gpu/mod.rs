@@ -5,7 +5,7 @@
 //! | [`limits`] | which models the kernels compute |
 //! | [`parameters`] | the table of parameters as kernels read it |
 //! | [`batch`] | what the model reads of a batch |
-//! | [`resident`] | features of a data set that stay on the GPU |
+//! | [`resident`], [`grids`] | features that stay on the GPU: of a data set, and of a batch with padding |
 //! | [`activations`] | the buffers of a pass |
 //! | [`sizes`] | how many bytes they take, as a formula |
 //! | `room` | memory for one batch after the other |
@@ -18,6 +18,7 @@ pub mod activations;
 pub mod batch;
 mod block;
 mod embedding;
+pub mod grids;
 pub mod limits;
 mod mab;
 mod network;
@@ -29,7 +30,8 @@ mod setrank;
 pub mod sizes;
 
 pub use activations::{Activations, Scratch};
-pub use batch::{DeviceBatch, Source};
+pub use batch::{DeviceBatch, Kept, Source};
+pub use grids::Grids;
 pub use parameters::{Layouts, Parameters};
 pub use resident::Resident;
 pub use room::Room;

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use super::{Feeding, Learner, Objective, Outcome};
 use crate::Result;
 use crate::data::batch::{Batch, Batcher, Extent};
+use crate::data::layout::Grid;
 use crate::device::{Arena, Buffer, DeviceError, Downloads, Gpu, Queued, Uploads};
 use crate::model::gpu::{
-    Activations, DeviceBatch, GpuSetRank, Layouts, Parameters, Resident, Room, Scoring, Scratch, Source,
-    room, sizes,
+    Activations, DeviceBatch, GpuSetRank, Grids, Kept, Layouts, Parameters, Resident, Room, Scoring, Scratch,
+    Source, room, sizes,
 };
 use crate::model::scorer::{self, Scorer};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
@@ -28,7 +29,7 @@ pub struct GpuLearner {
     downloads: Downloads<f32>,
     uploads: Uploads,
     /// Features of the training data, where they stay on the GPU.
-    resident: Option<Resident>,
+    kept: Option<Kept>,
     room: Room,
     state: DeviceState,
     schedule: GpuSetRank,
@@ -111,7 +112,7 @@ impl GpuLearner {
             current: Step::default(),
             downloads: Downloads::default(),
             uploads: Uploads::default(),
-            resident: None,
+            kept: None,
             room: Room::default(),
             state,
             schedule,
@@ -135,7 +136,18 @@ impl GpuLearner {
     /// Too little memory, and what the driver refuses.
     pub fn keep_features(&mut self, batch: &Batch) -> Result<(), DeviceError> {
         let GpuLearner { gpu, uploads, schedule, .. } = self;
-        self.resident = Some(Resident::of_batch(gpu, uploads, schedule.config(), batch)?);
+        self.kept = Some(Kept::Resident(Resident::of_batch(gpu, uploads, schedule.config(), batch)?));
+        Ok(())
+    }
+
+    /// Has the features of the batch of these grids, which is to be the only one, stay on the GPU as they were handed over:
+    /// each step takes its documents' rows out of them there, by lengths or mask.
+    ///
+    /// # Errors
+    ///
+    /// As [`Grids::new`].
+    pub fn keep_grids(&mut self, grids: &[Grid]) -> Result<(), DeviceError> {
+        self.kept = Some(Kept::Grids(Grids::new(&self.gpu, self.schedule.config(), grids)?));
         Ok(())
     }
 
@@ -168,12 +180,12 @@ impl GpuLearner {
         sets_of_step: usize,
         training: TrainingStep,
     ) -> Result<(), DeviceError> {
-        let GpuLearner { gpu, room, uploads, downloads, resident, schedule, state, objective, .. } = self;
+        let GpuLearner { gpu, room, uploads, downloads, kept, schedule, state, objective, .. } = self;
         let (config, limits, keep) = (schedule.config(), gpu.limits(), Keep::ForBackward);
         let extent = Extent::of(batch);
-        let source = Source::of(batch, resident.as_ref());
+        let source = Source::of(batch, kept.as_ref());
         let arena = room.arena(gpu, extent, |extent| sizes::step(config, extent, limits, source), true)?;
-        let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, resident.as_ref())?;
+        let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, kept.as_ref())?;
         let mut activations = Activations::new(arena, config, extent, keep, limits)?;
         let mut scratch = Scratch::new(arena, config, extent, limits)?;
         let mut d_scores = arena.take(extent.documents)?;
@@ -249,17 +261,17 @@ impl Learner for GpuLearner {
                 room::check(&self.gpu, most, |extent| scoring(&extent), false)?;
             }
         }
-        self.resident = None;
+        self.kept = None;
         let feeding = self.feeding(train, largest, valid)?;
         if let Feeding::Resident { .. } = feeding {
             let config = self.schedule.config();
-            self.resident = Some(Resident::new(&self.gpu, &mut self.uploads, config, train)?);
+            self.kept = Some(Kept::Resident(Resident::new(&self.gpu, &mut self.uploads, config, train)?));
         }
         Ok(Some(feeding))
     }
 
     fn needs_features(&self) -> bool {
-        self.resident.is_none()
+        self.kept.is_none()
     }
 
     fn begin(&mut self) -> Result<()> {

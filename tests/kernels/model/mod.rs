@@ -1,5 +1,6 @@
 //! The whole model on a GPU: forward, losses and gradients against f64, and training against the processor's.
 
+mod layouts;
 mod plain;
 mod tape;
 mod training;

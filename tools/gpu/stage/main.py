@@ -17,6 +17,7 @@ import ablation
 import checks
 import counters
 import graphs
+import layouts
 import machine
 import peaks
 import peers
@@ -40,6 +41,7 @@ FULL = [
     Part("throughput", 10, 110, throughput.run),
     Part("graphs", 10, 40, graphs.run),
     Part("ablation", 10, 40, ablation.run),
+    Part("layouts", 10, 40, layouts.run),
     TORCH,
     Part("peers", 20, 60, peers.run_plain),
     Part("training", 10, 30, training.run),

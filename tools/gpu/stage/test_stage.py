@@ -79,6 +79,7 @@ elif command == "bench":
     gpu.update({"profiled_step_s": 5e-3, "between_kernels_s": 1e-3, "graph_launches_per_step": 2.0})
     median = 2e-5 if "--graphs" in rest else 4e-5
     figures = {"docs": 80, "docs_per_s": 2e6, "median_s": median, "rounds_s": [4e-5, 5e-5], "peak_gflops": 5e5}
+    figures["rows_per_doc"] = 1.5 if "masked" in rest else 1.0
     with open(rest[rest.index("--json") + 1], "w") as file:
         json.dump({**figures, "gpu": gpu}, file)
 elif command == "eval":
@@ -207,6 +208,14 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["graphs train msab 40 32"], ("passed", pair))
         self.assertEqual(rows["graphs infer msab 500 1"]["graphs"]["plain"]["median_s"], 4e-5)
         self.assertIn("plain: exit code 1: error: --device cuda", told["graphs infer imsab 500 1"][1])
+        layouts = "; ".join(
+            f"{layout} {rows} rows a document, 1.000"
+            for layout, rows in (("ragged", "1.00"), ("bucketed", "1.00"), ("padded", "1.00"), ("masked", "1.50"))
+        )
+        told_layouts = ("passed", f"of the ragged batch's time: {layouts}")
+        self.assertEqual(told["layouts train msab 40 80"], told_layouts)
+        self.assertEqual(rows["layouts infer msab 40 80"]["layouts"]["masked"]["rows_per_doc"], 1.5)
+        self.assertIn("ragged: exit code 1: error: --device cuda", told["layouts infer imsab 40 80"][1])
         self.assertEqual(told["ablation msab 40 80"], ("passed", "documents/s: none 1,000,000, all 4,000,000"))
         self.assertIn("not enough memory", told["ablation imsab 40 80"][1])
         self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
