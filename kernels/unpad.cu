@@ -44,6 +44,7 @@ __device__ __forceinline__ Cells by_mask(const Unpad &p, int set, int first, int
     const uint32_t *const words = p.mask + static_cast<size_t>(set) * ((p.n_max + 31) / 32);
     const int own = first / 32, shift = first % 32;
     int before = 0;
+#pragma unroll 1
     for (int word = lane; word < own; word += 32) before += __popc(ptx::load_constant(words + word));
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) before += static_cast<int>(ptx::shuffle_xor(static_cast<uint32_t>(before), mask));

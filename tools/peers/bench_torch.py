@@ -48,6 +48,7 @@ class Cell:
     config: dict  # of the model
     sizes: list[int]  # documents of each set
     device: str = "cpu"  # or "cuda"
+    pad_to: int | None = None  # documents that padded sets are filled up to; None: as the largest of a bucket
 
 
 def cpu_name() -> str:
@@ -122,7 +123,7 @@ def make_model(cell: Cell, variant: str) -> tuple[torch.nn.Module, Step, Step]:
             return varlen_torch.softmax_cross_entropy(model(features, sets), labels, sets)
 
         return model, lambda: model(features, sets), varlen_loss
-    layout = make_layout(cell.sizes, int(num_buckets), device)
+    layout = make_layout(cell.sizes, int(num_buckets), device, cell.pad_to)
     features, labels, buckets = layout.pad(features), layout.pad(labels), layout.buckets
     model = PaddedSetRank(SetRank(cell.config)).to(device)
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Sequence
 
 import torch
 
@@ -64,12 +65,12 @@ def setrank(binary: Path, arguments: list[str]) -> str:
     ).stdout
 
 
-def ours(options: Options, mode: str, encoder: str, sizes: Path) -> dict:
+def ours(options: Options, mode: str, encoder: str, sizes: Path, more: Sequence[str] = ()) -> dict:
     """One run of `setrank bench`, with its peak."""
     arguments = ["bench", mode, "--encoder", encoder, "--sizes-file", str(sizes), "--json"]
     for flag in ("features", "threads", "steps", "warmup"):
         arguments += [f"--{flag}", str(getattr(options, flag))]
-    arguments += ["--peak-side", str(options.peak_side)]
+    arguments += ["--peak-side", str(options.peak_side), *more]
     return json.loads(setrank(options.setrank, arguments))
 
 

@@ -52,8 +52,13 @@ class Layout:
         return padded
 
 
-def make_layout(sizes: list[int], num_buckets: int, device: str = "cpu") -> Layout:
-    """Sort sets of these sizes [B] and cut them into buckets of about as many sets each."""
+def make_layout(
+    sizes: list[int], num_buckets: int, device: str = "cpu", pad_to: int | None = None
+) -> Layout:
+    """Sort sets of these sizes [B] and cut them into buckets of about as many sets each.
+
+    Each bucket is padded to its largest set, or to `pad_to` documents, which no set may exceed.
+    """
     order = sorted(range(len(sizes)), key=lambda index: sizes[index])
     first_document = [0]
     for size in sizes:
@@ -65,7 +70,9 @@ def make_layout(sizes: list[int], num_buckets: int, device: str = "cpu") -> Layo
     for begin, end in zip(cuts[:-1], cuts[1:]):
         members = order[begin:end]
         counts = torch.tensor([sizes[index] for index in members])
-        width = int(counts.max())
+        width = int(counts.max()) if pad_to is None else pad_to
+        if width < int(counts.max()):
+            raise ValueError(f"a set of {int(counts.max())} documents does not fit into {width}")
         for position, index in enumerate(members):
             row = start + position * width
             place = torch.arange(row, row + sizes[index])

@@ -38,8 +38,8 @@ class Padded(unittest.TestCase):
         return model
 
     def test_rows_go_where_they_belong(self):
-        for buckets in (1, 2, 5, 9):
-            layout = make_layout(SIZES, buckets)
+        for buckets, pad_to in ((1, None), (2, None), (5, None), (9, None), (1, 7), (1, 8), (2, 8)):
+            layout = make_layout(SIZES, buckets, pad_to=pad_to)
             padded = layout.pad(torch.arange(1.0, sum(SIZES) + 1))
             self.assertEqual(len(padded), sum(b.sets * b.width for b in layout.buckets))
             self.assertEqual(sum(b.sets for b in layout.buckets), len(SIZES))
@@ -49,12 +49,16 @@ class Padded(unittest.TestCase):
                 expected = torch.ones_like(real) if bucket.real is None else bucket.real
                 self.assertTrue(torch.equal(real, expected))
 
+    def test_sets_that_do_not_fit_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "a set of 7 documents does not fit into 6"):
+            make_layout(SIZES, 1, pad_to=6)
+
     def test_scores_and_gradients(self):
         for encoder in ("msab", "imsab"):
             for num_buckets in (1, 2, 5):
                 with self.subTest(encoder=encoder, buckets=num_buckets):
                     peer = self.peer(encoder)
-                    layout = make_layout(SIZES, num_buckets)
+                    layout = make_layout(SIZES, num_buckets, pad_to=9 if num_buckets == 1 else None)
                     padded = PaddedSetRank(peer)
                     expected = peer.score_sets(self.features, offsets())
                     loss = mean_loss(
