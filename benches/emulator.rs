@@ -74,6 +74,9 @@ mod row_sums;
 #[path = "../tests/kernels/score.rs"]
 mod score;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/score_loss.rs"]
+mod score_loss;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/unpad.rs"]
 mod unpad;
 

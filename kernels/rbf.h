@@ -4,22 +4,26 @@
 #include <stdint.h>
 
 enum {
+    /** Threads of a block. */
+    RBF_THREADS = 256,
     /** Rows of a block's results, forward. */
     RBF_ROWS = 128,
-    /** Outputs of a block: of its results, forward, and of the gradient of the weights. */
+    /** Outputs of a block of `rbf_forward`. */
     RBF_OUTPUTS = 128,
-    /** Columns of φ of a block, backward. */
-    RBF_COLUMNS = 64,
-    /** Threads of a block, forward. */
-    RBF_FORWARD_THREADS = 256,
-    /** Threads of a block, backward. */
-    RBF_BACKWARD_THREADS = 128,
-    /** Bytes of shared memory of a block, forward: two stages of both operands. */
+    /** Outputs of a block of `rbf_wide_forward`. */
+    RBF_WIDE_OUTPUTS = 256,
+    /** Outputs of a block of the weights' gradient. */
+    RBF_WEIGHTS_OUTPUTS = 256,
+    /** Columns of φ of such a block. */
+    RBF_WEIGHTS_COLUMNS = 128,
+    /** Columns of φ of a block of the centres' gradient. */
+    RBF_CENTERS_COLUMNS = 256,
+    /** Bytes of shared memory of a block of `rbf_forward`: two stages of both operands. */
     RBF_FORWARD_SHARED_BYTES = 65536,
-    /** The same of a block of the weights' gradient. */
-    RBF_WEIGHTS_SHARED_BYTES = 49152,
+    /** The same of a block of `rbf_wide_forward`, and of the weights' gradient. */
+    RBF_WIDE_SHARED_BYTES = 98304,
     /** And of the centres': a table of the columns besides. */
-    RBF_CENTERS_SHARED_BYTES = 49152 + 512,
+    RBF_CENTERS_SHARED_BYTES = 98304 + 2048,
 };
 
 /** Arguments of `rbf_forward`. */

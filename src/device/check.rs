@@ -10,7 +10,7 @@
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
     attention, embed, feed_forward, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums,
-    score, unpad,
+    score, score_loss, unpad,
 };
 
 /// What of all errors the rule is about.
@@ -211,7 +211,7 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 20] = families![
+pub const FAMILIES: [FamilyCheck; 21] = families![
     "gather": gather::check,
     "unpad": unpad::check,
     "rbf": rbf::check,
@@ -229,6 +229,7 @@ pub const FAMILIES: [FamilyCheck; 20] = families![
     "feed_forward_backward_sm90": feed_forward::check::backward_warpgroups,
     "score": score::check,
     "loss": loss::check,
+    "score_loss": score_loss::check,
     "row_sums": row_sums::check,
     "partial_sums": partial_sums::check,
     "optimizer": optimizer::check

@@ -46,7 +46,7 @@ pub enum Fusion {
     /// Sets stay on the chip where they fit, and backward of one that does, or of few points, is one kernel.
     Attention,
     /// The row-wise network with the LayerNorms around it is one kernel too, and so is its backward but for the gradients of
-    /// weights, where that pays.
+    /// weights, where that pays. So are scores, losses and both gradients of these.
     #[default]
     All,
 }

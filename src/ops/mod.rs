@@ -31,6 +31,8 @@ pub mod rows;
 pub mod scalar;
 #[cfg(feature = "cuda")]
 pub mod score;
+#[cfg(feature = "cuda")]
+pub mod score_loss;
 pub mod scratch;
 pub mod simd;
 #[cfg(feature = "cuda")]

@@ -12,11 +12,11 @@ use setrank_emulator::launch::{Buffer, Launch, Pointer};
 use crate::{
     attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward,
     feed_forward_backward_sm90, feed_forward_sm90, gather, layer_norm, linear, linear_few_rows, linear_wide,
-    loss, optimizer, partial_sums, rbf, row_sums, score, unpad,
+    loss, optimizer, partial_sums, rbf, row_sums, score, score_loss, unpad,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 20] = [
+pub const ALL: [&Family; 21] = [
     &gather::FAMILY,
     &unpad::FAMILY,
     &rbf::FAMILY,
@@ -34,6 +34,7 @@ pub const ALL: [&Family; 20] = [
     &feed_forward_backward_sm90::FAMILY,
     &score::FAMILY,
     &loss::FAMILY,
+    &score_loss::FAMILY,
     &row_sums::FAMILY,
     &partial_sums::FAMILY,
     &optimizer::FAMILY,

@@ -19,7 +19,7 @@ pub const FAMILY: Family =
 const BUGS: [Bug; 11] = [
     Bug {
         what: "a missing barrier",
-        file: "linear_wide.cu",
+        file: "wide.cuh",
         right: "        ptx::barrier();\n        if (step + 1",
         wrong: "        if (step + 1",
         kernels: "",
@@ -27,7 +27,7 @@ const BUGS: [Bug; 11] = [
     },
     Bug {
         what: "a wait for too few copies",
-        file: "linear_wide.cu",
+        file: "wide.cuh",
         right: "        ptx::cp_async_wait<0>();\n        // All copies",
         wrong: "        ptx::cp_async_wait<1>();\n        // All copies",
         kernels: "",
@@ -35,7 +35,7 @@ const BUGS: [Bug; 11] = [
     },
     Bug {
         what: "one stage for all steps",
-        file: "linear_wide.cu",
+        file: "wide.cuh",
         right: "step % 2 * BYTES",
         wrong: "step % 1 * BYTES",
         kernels: "",

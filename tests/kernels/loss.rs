@@ -51,7 +51,7 @@ fn answer(launch: &Launch) -> Answer {
 const BUGS: [Bug; 12] = [
     Bug {
         what: "a missing barrier",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "slots.set(warp, value);\n        ptx::barrier();",
         wrong: "slots.set(warp, value);",
         kernels: "",
@@ -59,7 +59,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "loads behind the set",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "i = threadIdx.x; i < rows;",
         wrong: "i = threadIdx.x; i <= rows;",
         kernels: "",
@@ -67,7 +67,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "documents that are not judged count",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "const bool judged = label >= 0.0f;",
         wrong: "const bool judged = label >= -1.0f;",
         kernels: "",
@@ -83,7 +83,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "gradients of a loss that is NaN",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "if (!(fabsf(loss) < INFINITE))",
         wrong: "if (fabsf(loss) >= INFINITE)",
         kernels: "set_losses_lambda_loss",
@@ -91,7 +91,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "sets without a relevant document",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "set.largest_label > 0.0f &&",
         wrong: "set.largest_label >= 0.0f &&",
         kernels: "set_losses_a",
@@ -99,7 +99,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "a first document among the others",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "return i != top ? set.scores.at(i) : -INFINITE;",
         wrong: "return set.scores.at(i);",
         kernels: "set_losses_attention_rank",
@@ -107,7 +107,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "equal scores that share a rank",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "(other == score && j < i)",
         wrong: "(other == score && j < 0)",
         kernels: "set_losses_lambda_loss",
@@ -115,7 +115,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "equal labels that share a rank",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "(other == label && j < i)",
         wrong: "(other == label && j < 0)",
         kernels: "set_losses_approx_ndcg",
@@ -123,7 +123,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "ranks that others may not have written",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "    ptx::barrier();\n    const float loss",
         wrong: "    const float loss",
         kernels: "set_losses_lambda_loss",
@@ -131,7 +131,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "a pull in the direction of the others",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "gradient -= (slope - slopes.at(j))",
         wrong: "gradient += (slope - slopes.at(j))",
         kernels: "set_losses_approx_ndcg",
@@ -139,7 +139,7 @@ const BUGS: [Bug; 12] = [
     },
     Bug {
         what: "a logarithm of half the digits",
-        file: "loss.cu",
+        file: "loss.cuh",
         right: "return 2.0f * (t + t * square * sum);",
         wrong: "return 2.0f * t;",
         kernels: "",

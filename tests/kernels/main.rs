@@ -36,6 +36,7 @@ mod resources;
 mod row_sums;
 mod sass;
 mod score;
+mod score_loss;
 mod sources;
 mod step;
 mod unpad;

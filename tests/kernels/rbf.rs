@@ -9,9 +9,10 @@ use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::linear::check::Answer;
 use setrank::ops::linear::{Activation, DeviceLinear};
 use setrank::ops::partial_sums::PendingSums;
-use setrank::ops::rbf::check::{PRODUCTS, Problem, Product, shapes};
+use setrank::ops::rbf::check::{PRODUCTS, Problem, Product, shapes, wide_shape};
 use setrank::ops::rbf::{DeviceRbf, RbfShape, rbf_backward, rbf_forward};
 use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
@@ -37,7 +38,7 @@ impl family::Problem for Problem {
                     (offset_of!(RbfForward, bias), "bias", given(&self.bias)),
                     (offset_of!(RbfForward, y), "y", poisoned::<bf16>(rows * outputs)),
                 ];
-                family::launch(plan.forward().unwrap(), &plan.forward_numbers(activation), buffers)
+                family::launch(plan.forward(self.wide).unwrap(), &plan.forward_numbers(activation), buffers)
             }
             Product::Weights => {
                 let parts = plan.weight_parts();
@@ -80,14 +81,62 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 13] = [
+const BUGS: [Bug; 19] = [
     Bug {
         what: "a missing barrier",
         file: "gemm.cuh",
         right: "        ptx::barrier();\n        if (step + 1",
         wrong: "        if (step + 1",
-        kernels: "",
+        kernels: "rbf_forward",
         found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "a missing barrier of wide blocks",
+        file: "wide.cuh",
+        right: "        ptx::barrier();\n        if (step + 1",
+        wrong: "        if (step + 1",
+        kernels: "rbf_wide",
+        found_by: &["is read before anything is written to it", "is under way"],
+    },
+    Bug {
+        what: "a missing barrier, backward",
+        file: "wide.cuh",
+        right: "        ptx::barrier();\n        if (step + 1",
+        wrong: "        if (step + 1",
+        kernels: "rbf_backward",
+        found_by: &["is read before anything is written to it", "is under way"],
+    },
+    Bug {
+        what: "warps that only make activations",
+        file: "rbf.cu",
+        right: "if ((turn == 0) == makes_first) {",
+        wrong: "if (makes_first) {",
+        kernels: "rbf_wide",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "activations of the next row, in wide blocks",
+        file: "rbf.cu",
+        right: "basis, place.row, step",
+        wrong: "basis, place.row + 1, step",
+        kernels: "rbf_wide",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "results in the place of operands that others still read",
+        file: "rbf.cu",
+        right: "    ptx::barrier();\n    gemm::add_bias",
+        wrong: "    gemm::add_bias",
+        kernels: "rbf_wide",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "operands of the next rows in the place of those that others still read",
+        file: "rbf.cu",
+        right: "        ptx::barrier();\n        if (!busy) continue;",
+        wrong: "        if (!busy) continue;",
+        kernels: "rbf_backward_centers",
+        found_by: &["is under way", WRONG_RESULTS],
     },
     Bug {
         what: "features behind the last row",
@@ -140,24 +189,24 @@ const BUGS: [Bug; 13] = [
     Bug {
         what: "rows of the next part",
         file: "rbf.cu",
-        right: "min(p.rows, first + p.rows_of_part);\n    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};\n    const size_t part = blockIdx.y, outputs",
-        wrong: "p.rows;\n    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};\n    const size_t part = blockIdx.y, outputs",
+        right: "min(p.rows, first + p.rows_of_part);\n    const int steps",
+        wrong: "p.rows;\n    const int steps",
         kernels: "rbf_backward_weights",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "rows of the next part, for the centres",
         file: "rbf.cu",
-        right: "min(p.rows, first + p.rows_of_part);\n    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};\n    const Given dy{",
-        wrong: "p.rows;\n    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};\n    const Given dy{",
+        right: "min(p.rows, first + p.rows_of_part);\n    const Basis",
+        wrong: "p.rows;\n    const Basis",
         kernels: "rbf_backward_centers",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "a bias that every column of blocks writes",
+        what: "a bias in the place of the first part's",
         file: "rbf.cu",
-        right: "? p.d_bias + part * outputs : nullptr",
-        wrong: "? p.d_bias : nullptr",
+        right: "p.d_bias + part * outputs + of_warp",
+        wrong: "p.d_bias + of_warp",
         kernels: "rbf_backward_weights",
         found_by: &[WRONG_RESULTS],
     },
@@ -180,14 +229,14 @@ const BUGS: [Bug; 13] = [
     Bug {
         what: "gradients behind the last centre",
         file: "rbf.cu",
-        right: "threadIdx.x >= gemm::COLUMNS || own >= p.columns",
-        wrong: "threadIdx.x >= gemm::COLUMNS",
+        right: "    if (own >= p.columns) return;\n",
+        wrong: "",
         kernels: "rbf_backward_centers",
         found_by: &["of `d_centers` of"],
     },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 5] = [
+const WRONG_LAUNCHES: [WrongLaunch; 6] = [
     WrongLaunch {
         what: "a quarter of the shared memory",
         change: |launch| launch.shared_bytes /= 4,
@@ -201,6 +250,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 5] = [
         found_by: &["bytes of shared memory"],
     },
     WrongLaunch::a_block_too_few("rbf_forward"),
+    WrongLaunch::a_block_too_few("rbf_wide"),
     WrongLaunch {
         what: "a part too few",
         change: |launch| launch.grid[1] -= 1,
@@ -215,23 +265,31 @@ const WRONG_LAUNCHES: [WrongLaunch; 5] = [
     },
 ];
 
-/// Every product; forward once with a ReLU and once without.
+/// Every product; forward once with a ReLU and once without, by each size of blocks.
 fn cases() -> Vec<Case> {
     let case = |product, shape| Case::new(Limits::SM_90, Problem::random(shape, product, 1));
     let [identity, relu, weights, centers] = PRODUCTS;
     let [[small, _], [_, large]] = [shapes(identity), shapes(relu)];
     let backward = [weights, centers].map(|product| shapes(product).map(|shape| case(product, shape)));
-    [case(identity, small), case(relu, large)].into_iter().chain(backward.into_iter().flatten()).collect()
+    let wide = [(identity, 133), (relu, 70)].map(|(product, rows)| {
+        Case::new(Limits::SM_90, Problem::random(wide_shape(rows), product, 1).by_wide_blocks())
+    });
+    let forward = [case(identity, small), case(relu, large)].into_iter().chain(wide);
+    forward.chain(backward.into_iter().flatten()).collect()
 }
 
 fn counted() -> Vec<Counted> {
     let mut all = Vec::new();
-    for product in [Product::Forward(Activation::Relu), Product::Weights, Product::Centers] {
-        for (rows, features, outputs) in [(40, 4, 256), (256, 3, 128)] {
+    let forward = Product::Forward(Activation::Relu);
+    for (product, wide) in
+        [(forward, false), (forward, true), (Product::Weights, false), (Product::Centers, false)]
+    {
+        for (rows, features, outputs) in [(40, 4, 256), (256, 16, 512)] {
             let shape = RbfShape { rows, features, stride: 64, centers: 100, outputs };
+            let problem = Problem::random(shape, product, 1);
             all.push(Counted {
                 shape: format!("{rows}x{features}x100x{outputs}"),
-                problem: Box::new(Problem::random(shape, product, 1)),
+                problem: Box::new(if wide { problem.by_wide_blocks() } else { problem }),
                 useful_products: (rows * features * 100 * outputs) as f64 / 2048.0,
             });
         }
@@ -239,14 +297,29 @@ fn counted() -> Vec<Counted> {
     all
 }
 
-/// One centre a feature, more than 64 features, many centres, one row.
+/// The bits of forward do not depend on the blocks.
+#[test]
+fn wide_blocks_have_the_same_bits() {
+    for (activation, rows) in [(Activation::Identity, 130), (Activation::Relu, 1)] {
+        let problem = || Problem::random(wide_shape(rows), Product::Forward(activation), 3);
+        let [wide, others] = [problem().by_wide_blocks(), problem()]
+            .map(|problem| family::bytes(&family::emulated(&problem, Sums::Ampere), "y").unwrap());
+        assert!(wide == others, "{activation:?}, {rows} rows");
+    }
+}
+
+/// One centre a feature, more than 64 features, many centres, one row; more than a block's columns and outputs.
 #[test]
 fn any_number_of_features_and_centers() {
-    for (rows, features, stride, centers) in
-        [(1, 70, 128, 1), (65, 64, 64, 2), (9, 1, 64, 130), (129, 1, 64, 1)]
-    {
+    for (rows, features, stride, centers, outputs) in [
+        (1, 70, 128, 1, 64),
+        (65, 64, 64, 2, 64),
+        (9, 1, 64, 130, 64),
+        (129, 1, 64, 1, 64),
+        (40, 5, 64, 65, 320),
+    ] {
         for product in PRODUCTS {
-            let shape = RbfShape { rows, features, stride, centers, outputs: 64 };
+            let shape = RbfShape { rows, features, stride, centers, outputs };
             let case = Case::new(Limits::SM_80, Problem::random(shape, product, 2));
             let mut launch = case.launch();
             let kernels = setrank_emulator::kernels::Kernels::repository();

@@ -65,7 +65,7 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 8] = [
+const BUGS: [Bug; 9] = [
     Bug {
         what: "rows behind the last",
         file: "score.cu",
@@ -84,11 +84,19 @@ const BUGS: [Bug; 8] = [
     },
     Bug {
         what: "columns of the next row",
-        file: "score.cu",
-        right: "            if (column < p.width) {\n                const Four values = load(x + column);",
-        wrong: "            if (column >= 0) {\n                const Four values = load(x + column);",
+        file: "score.cuh",
+        right: "< end && column < width) {",
+        wrong: "< end) {",
         kernels: "score_forward",
         found_by: &["of `x` of"],
+    },
+    Bug {
+        what: "rows that are under way behind the last",
+        file: "score.cuh",
+        right: "if (row + r * WARPS < end) of(",
+        wrong: "of(",
+        kernels: "score_",
+        found_by: &["of `scores` of", "of `d_scores` of"],
     },
     Bug {
         what: "lanes that are not added up",
@@ -100,7 +108,7 @@ const BUGS: [Bug; 8] = [
     },
     Bug {
         what: "halves of a pair in the wrong order",
-        file: "score.cu",
+        file: "score.cuh",
         right: "ptx::pack_bf16(values.of[2 * e], values.of[2 * e + 1])",
         wrong: "ptx::pack_bf16(values.of[2 * e + 1], values.of[2 * e])",
         kernels: "score_backward",
@@ -108,15 +116,15 @@ const BUGS: [Bug; 8] = [
     },
     Bug {
         what: "a missing barrier",
-        file: "score.cu",
-        right: "    ptx::barrier();\n",
+        file: "score.cuh",
+        right: "        ptx::barrier();\n",
         wrong: "",
         kernels: "score_backward",
         found_by: &["is read before anything is written to it"],
     },
     Bug {
         what: "a warp whose sums are left out",
-        file: "score.cu",
+        file: "score.cuh",
         right: "of = 0; of < WARPS; ++of) total +=",
         wrong: "of = 1; of < WARPS; ++of) total +=",
         kernels: "score_backward",

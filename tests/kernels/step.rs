@@ -85,7 +85,7 @@ fn kernels(driver: &Driver) -> Kernels {
 }
 
 /// What is more in one than in the other. Left out are kernels that touch no more bytes, and sums of parts, of which there are as
-/// many however many documents there are.
+/// many however many documents there are, but for the score's of each set: 4·C bytes.
 fn less(mut more: Kernels, than: &Kernels) -> Kernels {
     for (kernel, counts) in &mut more {
         if let Some(than) = than.get(kernel) {
@@ -98,14 +98,15 @@ fn less(mut more: Kernels, than: &Kernels) -> Kernels {
 
 /// What each document costs: what more sets cost besides, so that what a step does once is left out.
 fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
-    // So many more that tiles of 128 rows fit them exactly.
-    let more = 1 + if size.is_multiple_of(128) { 1 } else { 640 / size };
+    // No set has much more documents than a multiprocessor has of them; and so many more that tiles of 128 rows fit them exactly.
+    let few = if size < 100 { 1 } else { 2 };
+    let more = few + if size.is_multiple_of(128) { 1 } else { 640 / size };
     let of_sets = |sets| {
         let [before, after] = step(config, fuse, [sets, size], true, kernels);
         less(after, &before)
     };
-    let mut kernels = less(of_sets(more), &of_sets(1));
-    let documents = ((more - 1) * size) as f64;
+    let mut kernels = less(of_sets(more), &of_sets(few));
+    let documents = ((more - few) * size) as f64;
     kernels.values_mut().for_each(|counts| *counts = counts.zip(counts, |count, _| count / documents));
     kernels
 }
@@ -131,12 +132,13 @@ fn table() -> Table {
             of_document(&ModelConfig { num_blocks, ffn_size, ..reference(encoder) }, fuse, size)
         };
         let full = reference(encoder).ffn_size;
-        let rest = of_model(Fusion::All, 0, full);
-        let of_block = |fuse| less(of_model(fuse, 1, full), &rest);
-        let apart = of_block(Fusion::Attention);
+        let rest_of = |fuse| of_model(fuse, 0, full);
+        let (rest_apart, rest_of_all) = (rest_of(Fusion::Attention), rest_of(Fusion::All));
+        let of_block = |fuse, rest| less(of_model(fuse, 1, full), rest);
+        let apart = of_block(Fusion::Attention, &rest_apart);
         for fuse in RUNGS {
             let block = match fuse {
-                Fusion::All => of_block(fuse),
+                Fusion::All => of_block(fuse, &rest_of_all),
                 Fusion::Attention => apart.clone(),
                 // All but attention is as on the rung above, and of a narrow network quicker to count.
                 Fusion::None | Fusion::Flash => {
@@ -148,7 +150,8 @@ fn table() -> Table {
                 }
             };
             let launches = launches(encoder, fuse, size);
-            table.add(Rung { encoder, size, fuse, launches, block, rest: rest.clone() });
+            let rest = if fuse == Fusion::All { &rest_of_all } else { &rest_apart }.clone();
+            table.add(Rung { encoder, size, fuse, launches, block, rest });
         }
     }
     table

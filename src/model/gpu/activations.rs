@@ -228,6 +228,22 @@ pub struct Scratch {
     pub(super) sums: Buffer<f32>,
 }
 
+/// The losses of a batch, and what backward begins with.
+#[derive(Debug)]
+pub struct Losses {
+    /// `[B]`
+    pub of_sets: Buffer<f32>,
+    /// The gradient of what is learned by the scores `[N]`.
+    pub(super) d_scores: Buffer<f32>,
+}
+
+impl Losses {
+    /// Takes the buffers of a batch out of `arena`: [`sizes::losses`] bytes.
+    pub fn new(arena: &mut Arena, extent: Extent) -> Result<Self, DeviceError> {
+        Ok(Losses { of_sets: arena.take(extent.sets)?, d_scores: arena.take(extent.documents)? })
+    }
+}
+
 /// What backward of an induced block needs besides.
 #[derive(Debug)]
 pub(super) struct PointScratch {

@@ -29,12 +29,12 @@ pub mod scorer;
 mod setrank;
 pub mod sizes;
 
-pub use activations::{Activations, Scratch};
+pub use activations::{Activations, Losses, Scratch};
 pub use batch::{DeviceBatch, Kept, Source};
 pub use grids::Grids;
 pub use parameters::{Layouts, Parameters};
 pub use resident::Resident;
 pub use room::Room;
 pub use scorer::{GpuScorer, Scoring};
-pub use setrank::GpuSetRank;
+pub use setrank::{GpuSetRank, Target};
 pub use sizes::Extent;

@@ -1,10 +1,10 @@
-//! The schedule: embed → blocks → scores, and its mirror.
+//! The schedule: embed → blocks → scores, and losses and its mirror.
 
 use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{Activations, Scratch};
+use super::activations::{Activations, Losses, Scratch};
 use super::batch::DeviceBatch;
 use super::block::Block;
 use super::embedding::Embedding;
@@ -18,8 +18,19 @@ use crate::model::setrank::{Keep, TrainingStep};
 use crate::ops::attention::{AttentionScratch, Heads};
 use crate::ops::dropout::Dropout;
 use crate::ops::embed::{embed_backward, embed_forward};
+use crate::ops::loss::{Loss, set_losses};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::score::{score_backward, score_forward};
+use crate::ops::score_loss::{ScoreLossPlan, ScoreLossResults, score_losses};
+
+/// What is learned of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The loss of a set.
+    pub loss: Loss,
+    /// What its gradients are multiplied by.
+    pub scale: f32,
+}
 
 /// The model without its parameters, as a GPU computes it.
 #[derive(Clone, Debug)]
@@ -45,7 +56,8 @@ impl GpuSetRank {
         &self.layouts
     }
 
-    /// Queues the scores `[N]` of a batch, which stand in `activations` afterwards.
+    /// Queues a batch's rows `[N, C]` behind the last block, which stand in `activations` afterwards: what
+    /// [`backward`](Self::backward) takes.
     pub fn forward(
         &self,
         gpu: &Gpu,
@@ -54,7 +66,7 @@ impl GpuSetRank {
         batch: &DeviceBatch,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept } = activations;
+        let Activations { hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
         let pass = self.pass(gpu, params, inner, attention, *keep);
         let (rows, saved) = (hidden.len(), kept.len());
         self.embedding(pass, batch).forward(&mut hidden[0], embedding)?;
@@ -73,12 +85,11 @@ impl GpuSetRank {
                 .map_err(|_| DeviceError::Shapes("a pass needs two rows or more".into()))?;
             self.block(pass, t, slots, batch, training).forward(out, &mut kept[t % saved], x)?;
         }
-        let last = &hidden[layout.blocks.len() % rows];
-        let score = self.score(params)?;
-        score_forward(gpu, scores, last, &score[0], &score[1])
+        Ok(())
     }
 
-    /// Queues the scores `[N]` of a batch that nothing is learned from, as one [graph](Gpu::graph) where those were asked for.
+    /// Queues the scores `[N]` of a batch that nothing is learned from, which stand in `activations` afterwards, as one
+    /// [graph](Gpu::graph) where those were asked for.
     pub fn scores(
         &self,
         gpu: &Gpu,
@@ -86,33 +97,38 @@ impl GpuSetRank {
         params: &Parameters,
         batch: &DeviceBatch,
     ) -> Result<(), DeviceError> {
-        gpu.graph("a batch's forward pass", || self.forward(gpu, activations, params, batch, None))
+        gpu.graph("a batch's forward pass", || {
+            self.forward(gpu, activations, params, batch, None)?;
+            let [weight, bias] = self.score(params)?;
+            let Activations { scores, hidden, .. } = activations;
+            let last = &hidden[self.layouts.device.blocks.len() % hidden.len()];
+            score_forward(gpu, scores, last, &weight, &bias)
+        })
     }
 
-    /// Queues gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) of the
-    /// same batch on activations that are kept.
+    /// Queues the scores `[N]` and the losses `[B]` of a batch's sets, and gradients += d Σ losses·scale / d params, after
+    /// [`forward`](Self::forward) of the same batch on activations that are kept.
     #[allow(clippy::too_many_arguments)] // what a pass reads, and what it writes
     pub fn backward(
         &self,
         gpu: &Gpu,
-        activations: &Activations,
+        activations: &mut Activations,
         scratch: &mut Scratch,
+        losses: &mut Losses,
         params: &Parameters,
         gradients: &Buffer<f32>,
         batch: &DeviceBatch,
-        d_scores: &Buffer<f32>,
+        target: Target,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
+        let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept } = activations;
         let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
         let mut sums = PendingSums::new(sums.part(0..sums.len())?);
         let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_queries, delta };
         let pass = self.pass(gpu, params, inner, attention, *keep);
         let layout = &self.layouts.device;
-        let score = self.score(params)?;
-        let [mut d_weight, mut d_bias] = with.gradients_at(layout.score.ranges())?;
         let last = &hidden[layout.blocks.len()];
-        score_backward(gpu, &mut flow.d, &mut d_weight, &mut d_bias, d_scores, last, &score[0], with.sums)?;
+        self.loss(pass, with, &mut flow.d, scores, losses, last, batch, target)?;
         for (t, slots) in layout.blocks.iter().enumerate().rev() {
             let block = self.block(pass, t, slots, batch, training);
             block.backward(with, flow, points.as_mut(), &kept[t], &hidden[t])?;
@@ -125,6 +141,35 @@ impl GpuSetRank {
         }
         self.embedding(pass, batch).backward(with, flow, embedding, &hidden[0])?;
         sums.finish(gpu)
+    }
+
+    /// Scores and losses of the last rows, and their gradient dx `[N, C]`: one kernel where that pays, else three.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn loss(
+        &self,
+        pass: Pass<'_>,
+        with: &mut Backward<'_>,
+        dx: &mut Buffer<bf16>,
+        scores: &mut Buffer<f32>,
+        losses: &mut Losses,
+        last: &Buffer<bf16>,
+        batch: &DeviceBatch,
+        Target { loss, scale }: Target,
+    ) -> Result<(), DeviceError> {
+        let Some(labels) = &batch.labels else {
+            return Err(DeviceError::Shapes("a batch without labels cannot be learned from".into()));
+        };
+        let (gpu, Losses { of_sets, d_scores }) = (pass.gpu, losses);
+        let [weight, bias] = self.score(pass.params)?;
+        let [mut d_weight, mut d_bias] = with.gradients_at(self.layouts.device.score.ranges())?;
+        let (d_weight, d_bias) = (&mut d_weight, &mut d_bias);
+        if ScoreLossPlan::new(*labels.plan(), self.config.hidden_size)?.pays(loss, gpu.limits()) {
+            let results = ScoreLossResults { scores, losses: of_sets, d_scores, dx, d_weight, d_bias };
+            return score_losses(gpu, results, last, &weight, &bias, labels, loss, scale, with.sums);
+        }
+        score_forward(gpu, scores, last, &weight, &bias)?;
+        set_losses(gpu, of_sets, d_scores, scores, labels, loss, scale)?;
+        score_backward(gpu, dx, d_weight, d_bias, d_scores, last, &weight, with.sums)
     }
 
     fn pass<'a>(

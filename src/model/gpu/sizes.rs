@@ -10,7 +10,8 @@
 //! heads and each pair of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n
 //! pairs over the sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Where an
 //! IMSAB model has up to 32 inducing points and a set has more than 1024 documents, what its parts leave is at most C/2 bytes a
-//! document. Every buffer begins at a multiple of 256 bytes.
+//! document. Gradients of parameters are left in parts before they are added up: of a block's layers mostly, or C + 1 values of each
+//! set. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
 
@@ -26,6 +27,7 @@ use crate::ops::layer_norm::NormShape;
 use crate::ops::linear::{LinearShape, WeightsPlan};
 use crate::ops::rbf::RbfShape;
 use crate::ops::score::score_scratch_len;
+use crate::ops::score_loss::score_loss_scratch_len;
 
 impl Extent {
     /// Inducing rows of all sets, B·M.
@@ -102,12 +104,15 @@ pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
 /// Bytes of a step on a batch, the batch itself included; what stays from step to step is not. `features` is where its
 /// features come from.
 pub fn step(config: &ModelConfig, extent: Extent, limits: &Limits, features: Source) -> usize {
-    let Extent { documents, sets, .. } = extent;
-    let [d_scores, losses] = [documents, sets].map(|len| len * size_of::<f32>());
     DeviceBatch::bytes(config, extent, Keep::ForBackward, features, limits)
         + activations(config, extent, Keep::ForBackward, limits)
         + scratch(config, extent, limits)
-        + Arena::bytes_for([d_scores, losses])
+        + losses(extent)
+}
+
+/// Bytes of [`Losses`](super::Losses).
+pub fn losses(extent: Extent) -> usize {
+    Arena::bytes_for([extent.sets, extent.documents].map(|len| len * size_of::<f32>()))
 }
 
 /// Bytes of scoring a batch, the batch itself included.
@@ -213,6 +218,9 @@ pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usi
             + WeightsPlan::scratch_len_of(&[network, projections].concat())
     };
     let mut all = vec![score_scratch_len(n, c)];
+    if limits.fuse == Fusion::All {
+        all.push(score_loss_scratch_len(extent.sets, c));
+    }
     match config.encoder {
         Encoder::Msab => all.push(mab(n, true, &[of(n, c, 3 * c)])),
         Encoder::Imsab => {

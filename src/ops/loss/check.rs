@@ -78,6 +78,13 @@ impl Problem {
         problem
     }
 
+    /// The same of other scores `[N]`.
+    pub fn with_scores(&self, scores: Vec<f32>) -> Self {
+        let Problem { loss, scale, ref offsets, ref labels, .. } = *self;
+        let (offsets, labels) = (offsets.clone(), labels.clone());
+        Problem { loss, scale, offsets, scores, labels, known: OnceLock::new() }
+    }
+
     /// The launch's plan.
     pub fn plan(&self) -> Result<SetLossesPlan, DeviceError> {
         SetLossesPlan::new(self.labels.len(), &self.offsets)

@@ -45,6 +45,22 @@ impl DeviceLabels {
     pub fn plan(&self) -> &SetLossesPlan {
         &self.plan
     }
+
+    /// The labels `[N]`.
+    pub fn labels(&self) -> &Buffer<f32> {
+        &self.labels
+    }
+
+    /// The offsets `[B + 1]`.
+    pub fn offsets(&self) -> &Buffer<i32> {
+        &self.offsets
+    }
+
+    /// Has a launch read both.
+    pub(in crate::ops) fn note(&self, operands: &mut Operands<'_>) -> Result<(), DeviceError> {
+        operands.reads("labels [N]", &self.labels, self.plan.documents)?;
+        operands.reads("offsets [B + 1]", &self.offsets, self.offsets.len())
+    }
 }
 
 /// Queues losses `[B]` = the loss of each set, and d_scores `[N]` = the gradient of their sum by the scores `[N]`, times
@@ -67,8 +83,7 @@ pub fn set_losses(
     let launch = plan.launch(loss, gpu.limits())?;
     let mut operands = Operands::new(gpu, "the losses of sets");
     operands.reads("scores [N]", scores, plan.documents)?;
-    operands.reads("labels [N]", &labels.labels, plan.documents)?;
-    operands.reads("offsets [B + 1]", &labels.offsets, labels.offsets.len())?;
+    labels.note(&mut operands)?;
     operands.writes("losses [B]", losses, plan.sets)?;
     operands.writes("d_scores [N]", d_scores, plan.documents)?;
     let Some(launch) = launch else { return Ok(()) };

@@ -47,6 +47,11 @@ impl SetLossesPlan {
         Ok(SetLossesPlan { documents, sets, longest })
     }
 
+    /// Values of shared memory that `loss` keeps of a document.
+    pub fn values_of_document(loss: Loss) -> usize {
+        kernel(loss).1 as usize
+    }
+
     /// The most documents that a set may have for `loss` on a card of these limits: its values fill shared memory.
     pub fn most_documents(loss: Loss, limits: &Limits) -> usize {
         let (_, values) = kernel(loss);

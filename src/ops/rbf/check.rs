@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward, rbf_forward};
+use super::device::rbf_forward_by;
+use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
@@ -35,6 +36,8 @@ pub struct Problem {
     pub shape: RbfShape,
     /// What is computed.
     pub product: Product,
+    /// Whether forward is by wide blocks.
+    pub wide: bool,
     /// `[rows, F]`
     features: Vec<bf16>,
     /// `[F, K]`
@@ -75,6 +78,7 @@ impl Problem {
         Problem {
             shape,
             product,
+            wide: false,
             features: x.into_iter().map(bf16::from_f64).collect(),
             centers: centers.into_iter().map(|center| center as f32).collect(),
             weight: normal(outputs * columns, 1.0 / (columns as f64).sqrt()),
@@ -85,6 +89,11 @@ impl Problem {
             d_centers: single(normal(columns, 1.0)),
             known: OnceLock::new(),
         }
+    }
+
+    /// The same, forward by wide blocks.
+    pub fn by_wide_blocks(self) -> Self {
+        Problem { wide: true, ..self }
     }
 
     /// The launch's plan.
@@ -212,7 +221,7 @@ impl Problem {
         let rbf = DeviceRbf { centers: &centers, layer: DeviceLinear { weight: &weight, bias: &bias } };
         if let Product::Forward(activation) = self.product {
             let mut y = taken(gpu, shape.rows * shape.outputs)?;
-            rbf_forward(gpu, &mut y, &x, rbf, activation, shape)?;
+            rbf_forward_by(gpu, self.wide, &mut y, &x, rbf, activation, shape)?;
             return Ok(vec![wide(&gpu.download(&y)?)]);
         }
         let mut d_centers = uploaded(gpu, &self.d_centers)?;
@@ -244,30 +253,40 @@ pub fn shapes(product: Product) -> [RbfShape; 2] {
     ]
 }
 
+/// Outputs of two wide blocks, of two steps.
+pub fn wide_shape(rows: usize) -> RbfShape {
+    RbfShape { rows, features: 2, stride: 64, centers: 50, outputs: 512 }
+}
+
 /// Runs the rbf input on the device and holds it against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, shapes)
+    of_shapes(gpu, shapes, wide_shape(133))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    of_shapes(gpu, |product| shapes(product).map(|shape| RbfShape { rows, ..shape }))
+    of_shapes(gpu, |product| shapes(product).map(|shape| RbfShape { rows, ..shape }), wide_shape(rows))
 }
 
-fn of_shapes(gpu: &Gpu, shapes: impl Fn(Product) -> [RbfShape; 2]) -> Result<Vec<Checked>, DeviceError> {
+fn of_shapes(
+    gpu: &Gpu,
+    shapes: impl Fn(Product) -> [RbfShape; 2],
+    wide_shape: RbfShape,
+) -> Result<Vec<Checked>, DeviceError> {
+    let of_products = PRODUCTS
+        .into_iter()
+        .flat_map(|product| shapes(product).map(|shape| Problem::random(shape, product, SEED)));
+    let wide = Problem::random(wide_shape, PRODUCTS[1], SEED).by_wide_blocks();
     let mut checked = Vec::new();
-    for product in PRODUCTS {
-        for shape in shapes(product) {
-            let problem = Problem::random(shape, product, SEED);
-            let found = problem.solve(gpu)?;
-            for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
-                let RbfShape { rows, features, centers, .. } = shape;
-                let what = format!(
-                    "rbf input, {product:?}, {rows} rows, {features} features, {centers} centres: {result}"
-                );
-                let results = || (found[at].clone(), problem.exact().swap_remove(at));
-                checked.push(Checked::new(what, deviation, results));
-            }
+    for problem in of_products.chain([wide]) {
+        let found = problem.solve(gpu)?;
+        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+            let Problem { product, shape: RbfShape { rows, features, centers, outputs, .. }, .. } = problem;
+            let what = format!(
+                "rbf input, {product:?}, {rows} rows, {features} features, {centers} centres, {outputs} outputs: {result}"
+            );
+            let results = || (found[at].clone(), problem.exact().swap_remove(at));
+            checked.push(Checked::new(what, deviation, results));
         }
     }
     Ok(checked)

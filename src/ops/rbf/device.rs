@@ -49,15 +49,37 @@ pub fn rbf_forward(
     activation: Activation,
     shape: RbfShape,
 ) -> Result<(), DeviceError> {
+    rbf_forward_by(gpu, shape.is_wide(gpu.limits()), y, x, rbf, activation, shape)
+}
+
+/// The same by blocks of 128 × 256 results or by smaller ones; the bits do not depend on it.
+///
+/// # Errors
+///
+/// As [`rbf_forward`], and wide blocks where outputs are no multiple of 256.
+pub(super) fn rbf_forward_by(
+    gpu: &Gpu,
+    wide: bool,
+    y: &mut Buffer<bf16>,
+    x: &Buffer<bf16>,
+    rbf: DeviceRbf<'_>,
+    activation: Activation,
+    shape: RbfShape,
+) -> Result<(), DeviceError> {
     let plan = RbfPlan::new(shape)?;
     let RbfShape { rows, stride, outputs, .. } = shape;
+    if wide && !shape.may_be_wide() {
+        return Err(DeviceError::Shapes(format!(
+            "the rbf input by wide blocks: outputs are a multiple of 256, not {outputs}"
+        )));
+    }
     let mut operands = Operands::new(gpu, "the rbf input, forward");
     operands.reads("x [N, stride]", x, rows * stride)?;
     operands.reads("centres [F, K]", rbf.centers, shape.columns())?;
     operands.reads("W [out, width]", rbf.layer.weight, outputs * shape.width())?;
     operands.reads("b [out]", rbf.layer.bias, outputs)?;
     operands.writes("y [N, out]", y, rows * outputs)?;
-    let Some(launch) = plan.forward() else { return Ok(()) };
+    let Some(launch) = plan.forward(wide) else { return Ok(()) };
     let parameter = RbfForward {
         x: x.pointer(),
         centers: rbf.centers.pointer(),

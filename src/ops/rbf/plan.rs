@@ -1,9 +1,9 @@
 //! How the rbf input is launched on a GPU.
 
 use crate::device::abi::{
-    RBF_BACKWARD_THREADS, RBF_CENTERS_SHARED_BYTES, RBF_COLUMNS, RBF_FORWARD_SHARED_BYTES,
-    RBF_FORWARD_THREADS, RBF_OUTPUTS, RBF_ROWS, RBF_WEIGHTS_SHARED_BYTES, RbfBackwardCenters,
-    RbfBackwardWeights, RbfForward,
+    RBF_CENTERS_COLUMNS, RBF_CENTERS_SHARED_BYTES, RBF_FORWARD_SHARED_BYTES, RBF_OUTPUTS, RBF_ROWS,
+    RBF_THREADS, RBF_WEIGHTS_COLUMNS, RBF_WEIGHTS_OUTPUTS, RBF_WIDE_OUTPUTS, RBF_WIDE_SHARED_BYTES,
+    RbfBackwardCenters, RbfBackwardWeights, RbfForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::linear::Activation;
@@ -42,24 +42,41 @@ impl RbfShape {
         of_weights + self.center_parts().count * self.columns()
     }
 
-    /// Tiles of columns.
-    fn tiles(&self) -> usize {
-        self.width() / RBF_COLUMNS as usize
+    /// Blocks that forward takes, of so many outputs each.
+    fn forward_blocks(&self, outputs: u32) -> usize {
+        self.rows.div_ceil(RBF_ROWS as usize) * self.outputs.div_ceil(outputs as usize)
     }
 
-    /// Blocks that the outputs take.
-    fn output_blocks(&self) -> usize {
-        self.outputs.div_ceil(RBF_OUTPUTS as usize)
+    /// Whether blocks of 128 × 256 results may compute y.
+    pub fn may_be_wide(&self) -> bool {
+        self.outputs.is_multiple_of(RBF_WIDE_OUTPUTS as usize)
     }
 
-    /// How the rows are cut for the gradients of weight and bias.
+    /// Whether they do: where each multiprocessor has one.
+    pub fn is_wide(&self, limits: &Limits) -> bool {
+        self.may_be_wide() && self.forward_blocks(RBF_WIDE_OUTPUTS) >= limits.multiprocessors as usize
+    }
+
+    /// Blocks that the gradient of the weights takes for each part of the rows.
+    fn weight_blocks(&self) -> usize {
+        self.width().div_ceil(RBF_WEIGHTS_COLUMNS as usize)
+            * self.outputs.div_ceil(RBF_WEIGHTS_OUTPUTS as usize)
+    }
+
+    /// Blocks that the gradient of the centres takes for each part of the rows.
+    fn center_blocks(&self) -> usize {
+        self.width().div_ceil(RBF_CENTERS_COLUMNS as usize)
+    }
+
+    /// How the rows are cut for the gradients of weight and bias: a part takes as much memory as the weights do.
     pub(super) fn weight_parts(&self) -> Parts {
-        Parts::new(self.rows, self.tiles() * self.output_blocks(), 4)
+        Parts::new(self.rows, self.weight_blocks(), 1)
     }
 
-    /// How the rows are cut for the gradient of the centres.
+    /// How the rows are cut for the gradient of the centres: into more parts than a multiprocessor has blocks at once, so that
+    /// all are busy to the end.
     pub(super) fn center_parts(&self) -> Parts {
-        Parts::new(self.rows, self.tiles(), 4)
+        Parts::new(self.rows, self.center_blocks(), 4)
     }
 }
 
@@ -110,30 +127,33 @@ impl RbfPlan {
         self.shape.center_parts().count
     }
 
-    /// The launch of `rbf_forward`; `None` where there is nothing to do.
-    pub fn forward(&self) -> Option<Plan> {
-        let blocks = self.shape.output_blocks() * self.shape.rows.div_ceil(RBF_ROWS as usize);
-        self.plan("rbf_forward", [blocks, 1], RBF_FORWARD_THREADS, RBF_FORWARD_SHARED_BYTES)
+    /// The launch of forward by [wide](RbfShape::is_wide) blocks, or by others; `None` where there is nothing to do.
+    pub fn forward(&self, wide: bool) -> Option<Plan> {
+        if wide {
+            let blocks = self.shape.forward_blocks(RBF_WIDE_OUTPUTS);
+            return self.plan("rbf_wide_forward", [blocks, 1], RBF_WIDE_SHARED_BYTES);
+        }
+        self.plan("rbf_forward", [self.shape.forward_blocks(RBF_OUTPUTS), 1], RBF_FORWARD_SHARED_BYTES)
     }
 
     /// The launch of `rbf_backward_weights`; `None` where there is nothing to do.
     pub fn backward_weights(&self) -> Option<Plan> {
-        let grid = [self.shape.tiles() * self.shape.output_blocks(), self.weight_parts()];
-        self.plan("rbf_backward_weights", grid, RBF_BACKWARD_THREADS, RBF_WEIGHTS_SHARED_BYTES)
+        let grid = [self.shape.weight_blocks(), self.weight_parts()];
+        self.plan("rbf_backward_weights", grid, RBF_WIDE_SHARED_BYTES)
     }
 
     /// The launch of `rbf_backward_centers`; `None` where there is nothing to do.
     pub fn backward_centers(&self) -> Option<Plan> {
-        let grid = [self.shape.tiles(), self.center_parts()];
-        self.plan("rbf_backward_centers", grid, RBF_BACKWARD_THREADS, RBF_CENTERS_SHARED_BYTES)
+        let grid = [self.shape.center_blocks(), self.center_parts()];
+        self.plan("rbf_backward_centers", grid, RBF_CENTERS_SHARED_BYTES)
     }
 
-    fn plan(&self, kernel: &'static str, grid: [usize; 2], block: u32, shared_bytes: u32) -> Option<Plan> {
+    fn plan(&self, kernel: &'static str, grid: [usize; 2], shared_bytes: u32) -> Option<Plan> {
         (self.shape.rows > 0).then_some(Plan {
             family: "rbf",
             kernel,
             grid: [grid[0] as u32, grid[1] as u32, 1],
-            block,
+            block: RBF_THREADS,
             shared_bytes,
         })
     }
@@ -204,7 +224,8 @@ mod tests {
 
     fn launches(shape: RbfShape) -> [Option<Plan>; 3] {
         let plan = RbfPlan::new(shape).unwrap();
-        [plan.forward(), plan.backward_weights(), plan.backward_centers()]
+        let forward = plan.forward(shape.is_wide(&Limits::SM_90));
+        [forward, plan.backward_weights(), plan.backward_centers()]
     }
 
     #[test]
@@ -212,9 +233,9 @@ mod tests {
         let widest = RbfShape { rows: 1 << 30, features: 4096, stride: 4096, centers: 1024, outputs: 4096 };
         let small = RbfShape { rows: 300, features: 3, stride: 64, centers: 7, outputs: 192 };
         for (shape, grids) in [
-            (SHAPE, [[80, 1, 1], [2520, 1, 1], [315, 1, 1]]),
-            (widest, [[1 << 28, 1, 1], [1 << 21, 1, 1], [1 << 16, 1, 1]]),
-            (small, [[6, 1, 1], [2, 2, 1], [1, 2, 1]]),
+            (SHAPE, [[80, 1, 1], [632, 1, 1], [79, 5, 1]]),
+            (widest, [[1 << 27, 1, 1], [1 << 19, 1, 1], [1 << 14, 1, 1]]),
+            (small, [[6, 1, 1], [1, 2, 1], [1, 2, 1]]),
         ] {
             let launches = launches(shape).map(Option::unwrap);
             assert_eq!(launches.map(|launch| launch.grid), grids, "{shape:?}");
@@ -224,6 +245,20 @@ mod tests {
         }
         assert_eq!((small.columns(), small.width()), (21, 64));
         assert_eq!(small.scratch_len(&Limits::SM_90), 2 * (192 * 64 + 192) + 2 * 21);
+    }
+
+    #[test]
+    fn wide_blocks_where_each_multiprocessor_has_one() {
+        for (rows, outputs, kernel, blocks) in [
+            (33 * 128, 1024, "rbf_wide_forward", 132),
+            (32 * 128, 1024, "rbf_forward", 256),
+            (132 * 128, 256, "rbf_wide_forward", 132),
+            (1 << 20, 320, "rbf_forward", 3 << 13),
+        ] {
+            let launch = launches(RbfShape { rows, outputs, ..SHAPE })[0].unwrap();
+            assert_eq!((launch.kernel, launch.grid), (kernel, [blocks, 1, 1]));
+            launch.check(&Limits::SM_90).unwrap();
+        }
     }
 
     #[test]

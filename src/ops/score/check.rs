@@ -82,7 +82,7 @@ impl Problem {
     }
 
     /// The answer in f64, by the CPU's own linear layer.
-    fn exact(&self) -> Answer {
+    pub fn exact(&self) -> Answer {
         let (rows, width) = (self.rows(), self.width());
         let x = wide(&self.x);
         let [weight, bias, dy] = [&self.weight, &self.bias, &self.d_scores].map(|values| wide(values));

@@ -8,12 +8,12 @@ use crate::data::batch::{Batch, Batcher, Extent};
 use crate::data::layout::Grid;
 use crate::device::{Arena, Buffer, DeviceError, Downloads, Gpu, Queued, Uploads};
 use crate::model::gpu::{
-    Activations, DeviceBatch, GpuSetRank, Grids, Kept, Layouts, Parameters, Resident, Room, Scoring, Scratch,
-    Source, room, sizes,
+    Activations, DeviceBatch, GpuSetRank, Grids, Kept, Layouts, Losses, Parameters, Resident, Room, Scoring,
+    Scratch, Source, Target, room, sizes,
 };
 use crate::model::scorer::{self, Scorer};
 use crate::model::setrank::{Keep, SetRank, TrainingStep};
-use crate::ops::loss::{SetLossesPlan, set_losses};
+use crate::ops::loss::SetLossesPlan;
 use crate::ops::optimizer::{
     AdamStep, DeviceWeights, adam_step, gradient_norm, gradient_norm_scratch_len, round_parameters,
 };
@@ -188,21 +188,17 @@ impl GpuLearner {
         let batch = DeviceBatch::new(gpu, arena, uploads, config, batch, keep, kept.as_ref())?;
         let mut activations = Activations::new(arena, config, extent, keep, limits)?;
         let mut scratch = Scratch::new(arena, config, extent, limits)?;
-        let mut d_scores = arena.take(extent.documents)?;
-        let mut losses = arena.take(extent.sets)?;
+        let mut losses = Losses::new(arena, extent)?;
 
         let (params, training) = (&state.params, Some(training));
-        let Some(labels) = &batch.labels else {
-            return Err(DeviceError::Shapes("a batch without labels cannot be learned from".into()));
-        };
-        let scale = 1.0 / sets_of_step as f32;
+        let target = Target { loss: objective.loss, scale: 1.0 / sets_of_step as f32 };
         gpu.graph("a batch's forward and backward pass", || {
-            schedule.forward(gpu, &mut activations, params, &batch, training)?;
-            set_losses(gpu, &mut losses, &mut d_scores, &activations.scores, labels, objective.loss, scale)?;
-            let (gradients, scratch) = (&state.gradients, &mut scratch);
-            schedule.backward(gpu, &activations, scratch, params, gradients, &batch, &d_scores, training)
+            let (activations, gradients) = (&mut activations, &state.gradients);
+            schedule.forward(gpu, activations, params, &batch, training)?;
+            let (scratch, losses) = (&mut scratch, &mut losses);
+            schedule.backward(gpu, activations, scratch, losses, params, gradients, &batch, target, training)
         })?;
-        self.current.losses.push(downloads.queue(gpu, &losses)?);
+        self.current.losses.push(downloads.queue(gpu, &losses.of_sets)?);
         Ok(())
     }
 

@@ -327,6 +327,37 @@ fn gradients_are_right_however_much_is_fused() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Losses, and the gradients of all layers but the score's own, have the same bits by one kernel for scores, losses and gradients
+/// and by three; which it is depends on the sets' sizes and on what is asked for.
+#[test]
+fn one_kernel_for_scores_and_losses_or_three() {
+    for (sizes, pays) in [(&[1, 7, 33, 2][..], true), (&[3, 1, 2], false)] {
+        let problem = Problem::draw(config(), sizes, Loss::AttentionRank, Relus::Random, 2);
+        let of = |fuse, one_kernel: bool| {
+            // Networks are layers on so many multiprocessors.
+            on_gpu_with(Some(132), |gpu| {
+                let mut learner = problem.learner(gpu.with_fusion(fuse));
+                learner.gpu().start_profile();
+                let found = problem.of_learner(&mut learner);
+                let launched = learner.gpu().end_profile().unwrap();
+                let has = |beginning| launched.iter().any(|time| time.kernel.starts_with(beginning));
+                assert_eq!(has("score_losses_"), one_kernel, "{sizes:?}, {fuse:?}");
+                for kernel in ["score_forward", "set_losses_", "score_backward"] {
+                    assert_eq!(has(kernel), !one_kernel, "{sizes:?}, {fuse:?}: {kernel}");
+                }
+                found
+            })
+        };
+        let (one, apart) = (of(Fusion::All, pays), of(Fusion::Attention, false));
+        assert_eq!(one[0], apart[0], "{sizes:?}: losses");
+        for (name, ranges) in problem.layers() {
+            let same = ranges.into_iter().all(|range| one[1][range.clone()] == apart[1][range]);
+            // Its parts are of sets, or of 128 documents.
+            assert!(same || name == "score", "{sizes:?}: {name}");
+        }
+    }
+}
+
 /// By matrix instructions of warpgroups, both encoders, of sets that they take and that they do not.
 #[test]
 fn gradients_are_right_by_warpgroups() {
