@@ -77,11 +77,6 @@ template <int C> __device__ __forceinline__ void load_rows(int place, const uint
     }
 }
 
-// The sum of a warp's values.
-struct WarpSum {
-    __device__ __forceinline__ float of(float value) const { return warp_sum(value); }
-};
-
 // A lane's piece of a row that a warp has to itself, in tiles from `place` on.
 __device__ __forceinline__ ptx::Shared piece(int place, int row, int lane) {
     return tile(place, lane / 8).at(row, lane % 8);

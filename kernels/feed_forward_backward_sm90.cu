@@ -1,39 +1,50 @@
 // A wait that ends in words is a call, beside which ptxas puts wgmmas one behind the other.
 #undef SETRANK_BOUNDED_WAITS
 
+#include "feed_forward_backward.h"
+
 #include "feed_forward_backward_sm90.h"
 
 #include "feed_forward_sm90.cuh"
 
-// Backward of the row-wise network of a block by matrix instructions of warpgroups (wgmma), but for its LayerNorm and the
-// gradients of its parameters: the inner rows once more, their gradient, and that of x.
+// Backward of the row-wise network of a block, of the LayerNorm behind it and of the one before it, by matrix instructions of
+// warpgroups (wgmma), but for the gradients of the network's parameters.
 //
-//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   dx = dh·weight1 + dy, as feed_forward_backward.cu has it.
+//   dy = LayerNorm₂'(d),   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy),
+//
+// as feed_forward_backward.cu has it.
 //
 // Shapes      as there.
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
 // Launch      as feed_forward_sm90.cu. Shared memory: x and dy (256·C bytes each), three slots for the weights of 64 inner
-//             columns in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Registers, of 168 at
-//             the launch: 24 where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns and
-//             their gradient.
+//             columns in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Sums over rows of the
+//             LayerNorm behind stand in the third slot, which is loaded when they are no longer needed, those of the one
+//             before in the place of x. Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of
+//             dx at C = 256, 32 each of 64 inner columns and their gradient.
 // Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each
-//             is read once for 256 rows.
+//             is read once for 256 rows. A warp has four rows of a LayerNorm at a time.
 // Types       as there.
-// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of
-//             feed_forward_backward.cu differ where a card's wgmma adds otherwise than its mma. No atomics.
-// Writes      as there. Four lanes swap pairs, so that each writes 16 bytes of a row.
-// Cost        6·rows·C·G FLOPs and 6·C + 4·G bytes a row, as there, but for what shared memory takes: 1.05 cycles a product
-//             (counters.txt). By the rates that feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 1.97 ns of
-//             products, which bound it, 1.88 of bytes, 1.80 of wavefronts; it asks L2 for 4096 bytes of weights. No card
-//             has run it.
+// Determinism sums over inner dimensions in order, 16 a step, and over rows of LayerNorm as `layer_norm_backward` has them: dy
+//             has the same bits. A row has the same bits in any batch. A part sums its rows in a fixed order, another than
+//             feed_forward_backward.cu's. The bits of that differ besides where a card's wgmma adds otherwise than its mma.
+//             No atomics.
+// Writes      as there. Four lanes swap pairs of inner rows, so that each writes 16 bytes of a row.
+// Cost        as there, but for what shared memory takes: 1.07 cycles a product (counters.txt). By the rates that
+//             feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 2.57 ns of bytes, which bound it, 1.97 of
+//             products, 1.83 of wavefronts; it asks L2 for 4096 bytes of weights. A block's products wait for one
+//             LayerNorm, and the other for them, which is not in these figures. No card has run it.
 
 namespace feed_forward::wgmma {
 namespace {
 
 // Tiles of dy behind those of x.
 template <int C> constexpr int DY = C / 64;
-// Weights come in the order in which they are multiplied: of each chunk fc1's, then fc2's.
-template <int C> using BackwardRing = Ring<C, 2 * C / 64, FEED_FORWARD_BACKWARD_SM90_SLOTS>;
+// Weights come in the order in which they are multiplied: of each chunk fc1's, then fc2's. Sums over the rows of the LayerNorm
+// behind are passed on where the third of them come.
+template <int C> using BackwardRing = Ring<C, 2 * C / 64, FEED_FORWARD_BACKWARD_SM90_SLOTS, true>;
+// Barriers of all warpgroups of a block that have rows, behind those of each: what they have summed is there, and they are done
+// with the rows that products read.
+constexpr int SUMMED = MULTIPLIERS + 1, MULTIPLIED = MULTIPLIERS + 2;
 // A chunk of a warp's rows as an operand, an array for each step of 16 columns.
 using Chunk = uint32_t[CHUNK / 16][4];
 
@@ -41,7 +52,7 @@ using Chunk = uint32_t[CHUNK / 16][4];
 template <int C>
 __device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, BackwardRing<C> ring) {
 #pragma unroll 1
-    for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
+    for (int chunk = 0; chunk < p.network.inner; chunk += CHUNK) {
         ring.load1(p.weight1, chunk);
         ring.load2(p.weight2, chunk);
     }
@@ -50,9 +61,9 @@ __device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, 
 // A warpgroup's rows on their way back through the network.
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
-    using Rows<C>::at_pair, Rows<C>::load, Rows<C>::land, Rows<C>::store;
+    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show;
 
-    const FeedForwardBackwardWgmma &p;
+    const FeedForwardBackward &p;
     BackwardRing<C> ring;
     // A chunk of the inner rows and of their gradient, in front of the ReLU and behind it; dx without dy.
     float inner[CHUNK / 8][4], d_inner[CHUNK / 8][4];
@@ -61,13 +72,14 @@ template <int C> struct Multiplier : Rows<C> {
     // fc1's bias of the chunk.
     float2 bias[CHUNK / 8];
 
-    __device__ __forceinline__ Multiplier(const FeedForwardBackwardWgmma &p, int first)
+    __device__ __forceinline__ Multiplier(const FeedForwardBackward &p, int first)
         : Rows<C>{first, p.rows - first}, p(p) {}
 
     __device__ __forceinline__ void run() {
-        load(0, p.x);
-        load(DY<C>, p.dy);
-        land();
+        norm_behind();
+        show();
+        // Copies may write where its sums were.
+        BackwardRing<C>::lent().release();
 #pragma unroll
         for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
 #pragma unroll 1
@@ -97,8 +109,89 @@ template <int C> struct Multiplier : Rows<C> {
             ring = second;
             ring.advance();
         }
-        // All of the warpgroup are done with dy, whose place dx takes.
-        ptx::barrier_sync(group(), GROUP);
+        // All are done with x and dy, whose places sums and the gradient of x take.
+        ptx::barrier_sync(MULTIPLIED, threads());
+        add_dy();
+        norm_before();
+    }
+
+  private:
+    // Those of the block that have rows, the first warpgroup's among them.
+    __device__ __forceinline__ int threads() const {
+        const int of_block = p.rows - static_cast<int>(blockIdx.x) * BLOCK_ROWS;
+        return min(MULTIPLIERS, (of_block + ROWS - 1) / ROWS) * GROUP;
+    }
+
+    // Backward of a LayerNorm of the warp's rows, of which a lane has a piece: `load(value, row, at)` gives that of the gradient
+    // of a row and loads that of what the row is of, and `store(packed, row, at)` takes the gradient of that; `at` is where it
+    // stands in a matrix. Sums over rows come together in shared memory from `sums` on.
+    template <class Load, class Store>
+    __device__ __forceinline__ void norm_backward(const FeedForwardNorm &norm, ptx::Shared sums, const Load &load,
+                                                  const Store &store) const {
+        const int column = lane() * PIECE, warp = ptx::thread() / 32 - GROUP / 32;
+        const bool inside = column < C;
+        layer_norm::Columns<1> own{};
+        if (inside) load_piece(own.weight[0], norm.weight + column);
+        WarpSum sum;
+        const int begin = warp_row();
+#pragma unroll 1
+        for (int row = begin; row < begin + WARP_ROWS; row += NORM_ROWS) {
+            layer_norm::Values<1> values[NORM_ROWS] = {}, d[NORM_ROWS] = {};
+            float2 statistics[NORM_ROWS];
+#pragma unroll
+            for (int i = 0; i < NORM_ROWS; ++i) {
+                const int from = first + min(row + i, valid - 1);
+                statistics[i] = ptx::load_constant(reinterpret_cast<const float2 *>(norm.statistics) + from);
+            }
+            if (inside) {
+#pragma unroll
+                for (int i = 0; i < NORM_ROWS; ++i) {
+                    const uint4 packed = load(values[i][0], row + i, in_matrix(row + i) + column);
+                    // Of rows behind the last there is none.
+                    unpack(d[i][0], row + i < valid ? packed : make_uint4(0, 0, 0, 0));
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < NORM_ROWS; ++i) own.backward(d[i], values[i], statistics[i], 1.0f / C, sum);
+            if (!inside) continue;
+#pragma unroll
+            for (int i = 0; i < NORM_ROWS; ++i) store(pack(d[i][0]), row + i, in_matrix(row + i) + column);
+        }
+        if (inside) own.put(sums + warp * 8 * C, 0, column, C);
+        if (group() == 1) {
+            ptx::barrier_sync(SUMMED, threads());
+            layer_norm::store_sums<GROUP>(norm.parts, sums, threads() / 32, C, ptx::thread() % GROUP,
+                                          (p.rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
+        } else {
+            ptx::barrier_arrive(SUMMED, threads());
+        }
+    }
+
+    // Of the LayerNorm behind the network: dy, and x, where products read them.
+    __device__ __forceinline__ void norm_behind() const {
+        const int lane = Rows<C>::lane();
+        const Tile<64> x = tile(lane / 8), dy = tile(DY<C> + lane / 8);
+        norm_backward(
+            p.behind, BackwardRing<C>::lent().weights().begin,
+            [&](float(&value)[PIECE], int row, size_t at) {
+                const auto d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
+                const auto packed = ptx::load_constant(reinterpret_cast<const uint4 *>(p.behind.added + at));
+                ptx::store_shared(x.at(row, lane % 8), packed);
+                float more[PIECE];
+                load_piece(value, p.behind.x + at);
+                unpack(more, packed);
+#pragma unroll
+                for (int e = 0; e < PIECE; ++e) value[e] += more[e];
+                return d;
+            },
+            [&](uint4 packed, int row, size_t at) {
+                ptx::store_shared(dy.at(row, lane % 8), packed);
+                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.dy + at), packed);
+            });
+    }
+
+    // dx, in the place of dy.
+    __device__ __forceinline__ void add_dy() const {
 #pragma unroll
         for (int d = 0; d < C / 8; ++d) {
 #pragma unroll
@@ -109,10 +202,26 @@ template <int C> struct Multiplier : Rows<C> {
                                                         results[d][2 * half + 1] + bf16_high(other)));
             }
         }
-        store(DY<C>, p.dx);
+        ptx::sync_warp();
     }
 
-  private:
+    // Of the LayerNorm before it.
+    __device__ __forceinline__ void norm_before() const {
+        const int lane = Rows<C>::lane();
+        const Tile<64> dx = tile(DY<C> + lane / 8);
+        int of_added = (first + warp_row()) % p.before.period;
+        norm_backward(
+            p.before, ptx::shared_base(),
+            [&](float(&value)[PIECE], int row, size_t at) {
+                load_sum(value, p.before.x + at, p.before.added + static_cast<size_t>(of_added) * C + lane * PIECE);
+                if (++of_added == p.before.period) of_added = 0;
+                return ptx::load_shared<uint4>(dx.at(row, lane % 8));
+            },
+            [&](uint4 packed, int row, size_t at) {
+                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);
+            });
+    }
+
     // results += d_hidden · weight1 of a chunk.
     __device__ __forceinline__ void multiply_d_hidden() {
         // From 64 columns of C to the next.
@@ -180,8 +289,8 @@ template <int C> struct Multiplier : Rows<C> {
 
 template <int C> __device__ __forceinline__ void backward(const FeedForwardBackwardWgmma &p) {
     run_block<BackwardRing<C>>(
-        p.rows, 2 * p.inner / CHUNK, [&](BackwardRing<C> ring) { load_weights<C>(p, ring); },
-        [&](int first) { Multiplier<C>(p, first).run(); });
+        p.network.rows, 2 * p.network.inner / CHUNK, [&](BackwardRing<C> ring) { load_weights<C>(p, ring); },
+        [&](int first) { Multiplier<C>(p.network, first).run(); });
 }
 
 } // namespace

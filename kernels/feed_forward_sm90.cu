@@ -3,29 +3,33 @@
 
 #include "feed_forward_sm90.cuh"
 
-// The row-wise network of a block by matrix instructions of warpgroups (wgmma): inner rows stay in registers, and LayerNorm
-// follows where the results are.
+// The row-wise network of a block, the LayerNorm before it and the one behind, by matrix instructions of warpgroups (wgmma):
+// inner rows stay in registers, and the latter LayerNorm follows where the results are.
 //
-//   y = γ·(v − mean)/√(variance + eps) + β,   v = x + f,   f = fc2(ReLU(fc1(x))), as feed_forward.cu has it.
+//   y = LayerNorm₂(x + f),   f = fc2(ReLU(fc1(x))),   x = LayerNorm₁(x₁ + added[i % period]),   as feed_forward.cu has it.
 //
 // Shapes      as there.
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
 // Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread
-//             loads, two multiply, each 64 rows; those without rows only go along. Each block loads a half of all weights,
-//             by tensor copies that bring it to both: weights are read once for 256 rows. Shared memory: x (256·C bytes),
-//             four slots for the weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192
-//             KiB at C = 256. Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results
-//             at C = 256, 32 and 16 of 64 inner columns as results and as operands.
-// Order       a warpgroup has the next inner columns made while it multiplies these by fc2's weights.
+//             loads, two multiply, each 64 rows, which are 16 of each of its warps in the LayerNorm before; those without
+//             rows only go along. Each block loads a half of all weights, by tensor copies that bring it to both, the first
+//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x (256·C bytes), four slots for the
+//             weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192 KiB at C = 256.
+//             Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results at C = 256, 32 and
+//             16 of 64 inner columns as results and as operands.
+// Order       a warp has four rows of the LayerNorm before at a time, so that loads and sums of one wait beside those of
+//             others. A warpgroup has the next inner columns made while it multiplies these by fc2's weights.
 // Types       as there.
-// Determinism sums over inner dimensions in order, 16 a step. A row has the same bits in any batch. The bits of
-//             feed_forward.cu differ where a card's wgmma adds otherwise than its mma, and in LayerNorm's sums. No atomics.
+// Determinism sums over inner dimensions in order, 16 a step, and of the LayerNorm before as `layer_norm_forward` has them: x
+//             has the same bits. A row has the same bits in any batch. The bits of feed_forward.cu differ where a card's
+//             wgmma adds otherwise than its mma, and in the sums of the LayerNorm behind. No atomics.
 // Writes      as there.
 // Cost        as there, but for what shared memory takes: 1.09 cycles a product (counters.txt), x's and the weights'
 //             operands, copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and
 //             multiprocessor at 1.7 GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of products, which bound
-//             it, 1.25 of wavefronts, 0.51 of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have:
-//             3.1e12 B/s. No card has run it.
+//             it, 1.25 of wavefronts, 0.85 of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have:
+//             3.1e12 B/s. A block's products wait for its LayerNorm, which is not in these figures. No card has run
+//             it.
 
 namespace feed_forward::wgmma {
 namespace {
@@ -35,9 +39,10 @@ template <int C> using ForwardRing = Ring<C, C / 64, FEED_FORWARD_SM90_SLOTS>;
 
 // A thread loads all weights.
 template <int C> __device__ __forceinline__ void load_weights(const FeedForwardWgmma &p, ForwardRing<C> ring) {
+    const int inner = p.network.inner;
 #pragma unroll 1
-    for (int chunk = 0; chunk <= p.inner; chunk += CHUNK) {
-        if (chunk < p.inner) ring.load1(p.weight1, chunk);
+    for (int chunk = 0; chunk <= inner; chunk += CHUNK) {
+        if (chunk < inner) ring.load1(p.weight1, chunk);
         if (chunk > 0) ring.load2(p.weight2, chunk - CHUNK);
     }
 }
@@ -45,9 +50,9 @@ template <int C> __device__ __forceinline__ void load_weights(const FeedForwardW
 // A warpgroup's rows on their way through the network.
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
-    using Rows<C>::at_pair, Rows<C>::load, Rows<C>::land, Rows<C>::store;
+    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show, Rows<C>::store;
 
-    const FeedForwardWgmma &p;
+    const FeedForward &p;
     ForwardRing<C> ring;
     // A chunk of the inner rows in front of the ReLU and behind it, as an operand for each step of 16; fc2's results.
     float inner[CHUNK / 8][4];
@@ -56,12 +61,12 @@ template <int C> struct Multiplier : Rows<C> {
     // fc1's bias of the chunk.
     float2 bias[CHUNK / 8];
 
-    __device__ __forceinline__ Multiplier(const FeedForwardWgmma &p, int first)
+    __device__ __forceinline__ Multiplier(const FeedForward &p, int first)
         : Rows<C>{first, p.rows - first}, p(p) {}
 
     __device__ __forceinline__ void run() {
-        load(0, p.x);
-        land();
+        norm_before();
+        show();
 #pragma unroll
         for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
         ring.wait();
@@ -103,6 +108,54 @@ template <int C> struct Multiplier : Rows<C> {
     }
 
   private:
+    // The LayerNorm before the network: the rows of its warps, where products read them.
+    __device__ __forceinline__ void norm_before() const {
+        // A lane has a piece of each row.
+        const int lane = Rows<C>::lane(), column = lane * PIECE;
+        const Tile<64> columns = tile(lane / 8);
+        const bool inside[1] = {column < C};
+        float weight[PIECE] = {}, bias[PIECE] = {};
+        if (inside[0]) {
+            load_piece(weight, p.before.scale + column);
+            load_piece(bias, p.before.shift + column);
+        }
+        const int begin = warp_row();
+        int of_added = (first + begin) % p.period;
+        WarpSum sum;
+#pragma unroll 1
+        for (int row = begin; row < begin + WARP_ROWS; row += NORM_ROWS) {
+            layer_norm::Values<1> values[NORM_ROWS] = {};
+            if (inside[0]) {
+#pragma unroll
+                for (int i = 0; i < NORM_ROWS; ++i) {
+                    const uint16_t *added = p.added + static_cast<size_t>(of_added) * C + column;
+                    load_sum(values[i][0], p.x + in_matrix(row + i) + column, added);
+                    if (++of_added == p.period) of_added = 0;
+                }
+            }
+            // Each of the first lanes stores those of one of the rows.
+            float2 of_lane;
+#pragma unroll
+            for (int i = 0; i < NORM_ROWS; ++i) {
+                const float2 statistics = layer_norm::center(values[i], inside, 1.0f / C, p.eps, sum);
+                if (lane == i) of_lane = statistics;
+                layer_norm::scale(values[i][0], statistics.y, weight, bias);
+            }
+            if (lane < NORM_ROWS && row + lane < valid) {
+                ptx::store_global(reinterpret_cast<float2 *>(p.before.statistics) + first + row + lane, of_lane);
+            }
+            if (!inside[0]) continue;
+#pragma unroll
+            for (int i = 0; i < NORM_ROWS; ++i) {
+                const uint4 packed = ::pack(values[i][0]);
+                ptx::store_shared(columns.at(row + i, lane % 8), packed);
+                if (p.attended != nullptr && row + i < valid) {
+                    ptx::store_global(reinterpret_cast<uint4 *>(p.attended + in_matrix(row + i) + column), packed);
+                }
+            }
+        }
+    }
+
     // results += hidden · weight2ᵀ of a chunk.
     __device__ __forceinline__ void multiply_hidden() {
         const uint64_t weights = operand(ring.weights());
@@ -191,13 +244,13 @@ template <int C> struct Multiplier : Rows<C> {
             inverse[half] = fmaf(0.5f * near, fmaf(-variance * near, near, 1.0f), near);
             const int row = warp_row() + half * 8 + (lane() >> 2);
             if ((lane() & 3) == 0 && row < valid) {
-                ptx::store_global(reinterpret_cast<float2 *>(p.statistics) + first + row,
+                ptx::store_global(reinterpret_cast<float2 *>(p.behind.statistics) + first + row,
                                   make_float2(mean, inverse[half]));
             }
         }
 #pragma unroll
         for (int d = 0; d < C / 8; ++d) {
-            const float2 scale = load_pair(p.scale, d), shift = load_pair(p.shift, d);
+            const float2 scale = load_pair(p.behind.scale, d), shift = load_pair(p.behind.shift, d);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float low = fmaf(results[d][2 * half] * inverse[half], scale.x, shift.x);
@@ -211,8 +264,8 @@ template <int C> struct Multiplier : Rows<C> {
 
 template <int C> __device__ __forceinline__ void forward(const FeedForwardWgmma &p) {
     run_block<ForwardRing<C>>(
-        p.rows, 2 * p.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); },
-        [&](int first) { Multiplier<C>(p, first).run(); });
+        p.network.rows, 2 * p.network.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); },
+        [&](int first) { Multiplier<C>(p.network, first).run(); });
 }
 
 } // namespace

@@ -2,28 +2,32 @@
 // of their kernels.
 #pragma once
 
+#include "feed_forward.h"
+
 #include "feed_forward_sm90.h"
 
-#include "bf16.cuh"
+#include "norm.cuh"
 #include "warpgroup_sm90.cuh"
 
 namespace feed_forward::wgmma {
 
 using namespace warpgroup;
 
-constexpr int ROWS = FEED_FORWARD_SM90_ROWS, CHUNK = FEED_FORWARD_SM90_CHUNK;
+constexpr int ROWS = FEED_FORWARD_SM90_ROWS, WARP_ROWS = ROWS * 32 / GROUP, CHUNK = FEED_FORWARD_SM90_CHUNK;
 // Warpgroups that multiply, and rows of a block; blocks of a cluster, and a bit for each.
 constexpr int MULTIPLIERS = FEED_FORWARD_SM90_MULTIPLIERS, BLOCK_ROWS = MULTIPLIERS * ROWS;
 constexpr int BLOCKS = FEED_FORWARD_SM90_BLOCKS;
 constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
 // Bytes of 64 columns of 64 rows, and of a block's.
 constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROWS);
+// Rows of a warp's that LayerNorm has at once, for one does not keep it busy.
+constexpr int NORM_ROWS = 4;
 static_assert(ROWS == 64 && CHUNK == 64);
 
 // SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers
 // behind all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are
-// done with it.
-template <int C, int TILES, int SLOTS> struct Ring {
+// done with it. Where LENDS, the last one is the multiplying warps' own until each of them has released it.
+template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
     static constexpr int BEGIN = TILES * BLOCK_TILE, BYTES = C / 64 * TILE;
 
     int slot = 0;
@@ -50,6 +54,13 @@ template <int C, int TILES, int SLOTS> struct Ring {
             slot = 0;
             phase ^= 1;
         }
+    }
+
+    // The slot that is lent.
+    static __device__ __forceinline__ Ring lent() {
+        Ring ring;
+        ring.slot = SLOTS - 1;
+        return ring;
     }
 
     // Waits until the weights are there.
@@ -86,6 +97,7 @@ template <int C, int TILES, int SLOTS> struct Ring {
     // A warpgroup without rows goes along with so many loads: the others wait for it, and the block stays until all have
     // landed.
     __device__ __forceinline__ void follow(int loads) {
+        if constexpr (LENDS) lent().release();
 #pragma unroll 1
         for (int i = 0; i < loads; ++i) {
             wait();
@@ -96,8 +108,9 @@ template <int C, int TILES, int SLOTS> struct Ring {
 
   private:
     __device__ __forceinline__ void expect() const {
-        // All are done with what was there, in all blocks.
-        ptx::mbarrier_wait(empty(), phase ^ 1);
+        // All are done with what was there, in all blocks; nothing was, but in the slot that is lent.
+        const bool is_lent = LENDS && slot == SLOTS - 1;
+        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));
         ptx::mbarrier_arrive_expect(full(), BYTES);
     }
 };
@@ -110,7 +123,7 @@ template <int C> struct Rows {
     static __device__ __forceinline__ int lane() { return ptx::thread() & 31; }
     static __device__ __forceinline__ int group() { return ptx::thread() / GROUP; }
     // The warp's first row of the warpgroup's.
-    static __device__ __forceinline__ int warp_row() { return ptx::thread() % GROUP / 32 * 16; }
+    static __device__ __forceinline__ int warp_row() { return ptx::thread() % GROUP / 32 * WARP_ROWS; }
 
     // 64 columns of them, in tile number `number` of the block's.
     static __device__ __forceinline__ Tile<64> tile(int number) {
@@ -122,24 +135,13 @@ template <int C> struct Rows {
         return tile(tiles + d / 8).at(warp_row() + half * 8 + (lane() >> 2), d % 8) + (lane() & 3) * 4;
     }
 
-    // Queues copies to tiles from number `tiles` on; rows behind the last are 0.
-    __device__ __forceinline__ void load(int tiles, const uint16_t *from) const {
-        constexpr int AT_ONCE = GROUP / 8;
-        const int row = ptx::thread() % GROUP / 8, piece = ptx::thread() % 8;
-        from += static_cast<size_t>(first) * C;
-#pragma unroll
-        for (int k = 0; k < C / 64; ++k) {
-#pragma unroll
-            for (int i = row; i < row + ROWS; i += AT_ONCE) {
-                Tile<64>::load_piece(tile(tiles + k).at(i, piece), from + k * 64, i, piece, valid, C);
-            }
-        }
-        ptx::cp_async_commit();
+    // Where row number `row` of the warpgroup's begins in a matrix; in the place of rows behind the last that one is read.
+    __device__ __forceinline__ size_t in_matrix(int row) const {
+        return static_cast<size_t>(first + min(row, valid - 1)) * C;
     }
 
-    // Waits for them, for products of the warpgroup.
-    static __device__ __forceinline__ void land() {
-        ptx::cp_async_wait<0>();
+    // Shows what its warps have put into tiles to products of the warpgroup.
+    static __device__ __forceinline__ void show() {
         ptx::fence_proxy_async();
         ptx::barrier_sync(group(), GROUP);
     }
@@ -151,7 +153,7 @@ template <int C> struct Rows {
         uint4 *rows = reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + begin) * C);
         ptx::sync_warp();
 #pragma unroll 4
-        for (int i = lane(); i < 16 * PIECES; i += 32) {
+        for (int i = lane(); i < WARP_ROWS * PIECES; i += 32) {
             const int row = i / PIECES, piece = i % PIECES;
             if (begin + row >= valid) break;
             ptx::store_global(rows + i, ptx::load_shared<uint4>(tile(tiles + piece / 8).at(begin + row, piece % 8)));
@@ -172,6 +174,15 @@ __device__ __forceinline__ void multiply_rows(float (&results)[CHUNK / 8][4], in
         ptx::wgmma_m64k16_bf16<TRANSPOSED>(results, left, right, k > 0);
     }
     ptx::wgmma_commit();
+}
+
+// A piece of a row of x, and what is added to it.
+__device__ __forceinline__ void load_sum(float (&sum)[PIECE], const uint16_t *x, const uint16_t *added) {
+    float more[PIECE];
+    load_piece(sum, x);
+    load_piece(more, added);
+#pragma unroll
+    for (int e = 0; e < PIECE; ++e) sum[e] += more[e];
 }
 
 // The lane's pair of columns of fragment `d`.

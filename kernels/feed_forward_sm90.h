@@ -1,5 +1,5 @@
 /* The row-wise network of a block by matrix instructions of warpgroups (family `feed_forward_sm90`): what nvcc, g++
-   (emulator) and bindgen share. */
+   (emulator) and bindgen share, besides feed_forward.h, behind which it comes. */
 #ifndef SETRANK_FEED_FORWARD_SM90_H
 #define SETRANK_FEED_FORWARD_SM90_H
 #include <stdint.h>
@@ -30,28 +30,10 @@ typedef struct FeedForwardWgmma {
     uint64_t weight1[16];
     /** Tensor map of [C, G] bf16, fc2's, in boxes of 64 columns and C / 2 rows. */
     uint64_t weight2[16];
-    /** [rows, C] bf16. */
-    const uint16_t *x;
-    /** [G] f32. */
-    const float *bias1;
-    /** [C] f32. */
-    const float *bias2;
-    /** [C] f32: γ of the LayerNorm. */
-    const float *scale;
-    /** [C] f32: β. */
-    const float *shift;
-    /** [rows, C] bf16: fc2's results, for backward; null where none follows. */
-    uint16_t *output;
-    /** [rows, C] bf16. */
-    uint16_t *y;
-    /** [rows, 2] f32: mean, 1/√(variance + eps). */
-    float *statistics;
-    int32_t rows;
-    /** G. */
-    int32_t inner;
-    float eps;
+    /** All others; its own pointers to weights are not looked at. */
+    FeedForward network;
     /** Fill the struct: tensor maps begin at multiples of 64 bytes. */
-    int32_t unused[13];
+    uint8_t unused[64 - sizeof(FeedForward) % 64];
 } __attribute__((aligned(64))) FeedForwardWgmma;
 
 #endif

@@ -95,10 +95,10 @@ template <int PIECES> struct Columns {
     }
 };
 
-// The block's THREADS threads add up `count` neighbouring [2, C] in order, into its part of [2, blocks, C].
+// Threads from number 0 to THREADS − 1 add up `count` neighbouring [2, C] in order, into the block's part of [2, blocks, C].
 template <int THREADS>
-__device__ __forceinline__ void store_sums(float *parts, ptx::Shared sums, int count, int width) {
-    for (int at = threadIdx.x * 4; at < 2 * width; at += THREADS * 4) {
+__device__ __forceinline__ void store_sums(float *parts, ptx::Shared sums, int count, int width, int thread, int blocks) {
+    for (int at = thread * 4; at < 2 * width; at += THREADS * 4) {
         float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         for (int i = 0; i < count; ++i) {
             const auto more = ptx::load_shared<float4>(sums + (i * 2 * width + at) * 4);
@@ -108,9 +108,15 @@ __device__ __forceinline__ void store_sums(float *parts, ptx::Shared sums, int c
             total.w += more.w;
         }
         const bool is_bias = at >= width;
-        const size_t part = blockIdx.x + (is_bias ? gridDim.x : 0u);
+        const size_t part = blockIdx.x + (is_bias ? blocks : 0);
         ptx::store_global(reinterpret_cast<float4 *>(parts + part * width + (is_bias ? at - width : at)), total);
     }
+}
+
+// The same by all THREADS threads of every block.
+template <int THREADS>
+__device__ __forceinline__ void store_sums(float *parts, ptx::Shared sums, int count, int width) {
+    store_sums<THREADS>(parts, sums, count, width, threadIdx.x, gridDim.x);
 }
 
 } // namespace layer_norm

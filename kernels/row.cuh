@@ -36,3 +36,8 @@ __device__ __forceinline__ float warp_sum(float value) {
     for (int mask = 16; mask > 0; mask /= 2) value += ptx::shuffle_xor(value, mask);
     return value;
 }
+
+// As LayerNorm takes it.
+struct WarpSum {
+    __device__ __forceinline__ float of(float value) const { return warp_sum(value); }
+};

@@ -134,8 +134,7 @@ impl Gpu {
 
     /// The kernels that plans take for it, where they have a choice.
     pub fn kernels(&self) -> KernelChoice {
-        let matrix = if self.limits.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma };
-        KernelChoice { matrix, fuse: self.limits.fuse, graphs: self.graphs.on }
+        KernelChoice { matrix: self.limits.matrix(), fuse: self.limits.fuse, graphs: self.graphs.on }
     }
 
     /// Bytes of memory: free, and in all.

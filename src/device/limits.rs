@@ -1,6 +1,6 @@
 //! What a card allows a launch, and which kernels are asked of it.
 
-use super::choice::Fusion;
+use super::choice::{Fusion, MatrixKernels};
 
 /// Limits of a card that launch plans depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ impl Limits {
             wgmma: false,
             fuse: Fusion::All,
         }
+    }
+
+    /// The matrix instructions of the kernels that plans take where they have a choice.
+    pub fn matrix(&self) -> MatrixKernels {
+        if self.wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma }
     }
 
     /// Blocks with `bytes` bytes of shared memory each that a multiprocessor holds at once, if nothing else limits them.

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::{FeedForward, FeedForwardScale, LinearForward};
 use setrank::device::check::Deviation;
+use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::feed_forward::check::{Problem, SHAPES, problems};
 use setrank::ops::feed_forward::{FeedForwardShape, Kept, feed_forward};
@@ -23,34 +24,46 @@ ladder!(FAMILY);
 pub const FAMILY: Family =
     Family { name: "feed_forward", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
+/// The buffers of a launch whose parameter has a `FeedForward` at byte `network` of it, and pointers to weights at these.
+pub fn buffers(
+    problem: &Problem,
+    network: usize,
+    weights: [usize; 2],
+) -> Vec<(usize, &'static str, Vec<u8>)> {
+    let (shape, norm) = (problem.shape, &problem.before);
+    let [before, behind] = [offset_of!(FeedForward, before), offset_of!(FeedForward, behind)];
+    let [scale, shift] = [offset_of!(FeedForwardScale, scale), offset_of!(FeedForwardScale, shift)];
+    let statistics = offset_of!(FeedForwardScale, statistics);
+    let mut buffers = vec![
+        (offset_of!(FeedForward, x), "x", given(&norm.x)),
+        (offset_of!(FeedForward, bias1), "bias1", given(&problem.biases[0])),
+        (offset_of!(FeedForward, bias2), "bias2", given(&problem.biases[1])),
+        (offset_of!(FeedForward, added), "added", given(&norm.added)),
+        (before + scale, "scale before", given(&norm.weight)),
+        (before + shift, "shift before", given(&norm.bias)),
+        (before + statistics, "statistics before", poisoned::<f32>(2 * shape.rows)),
+        (behind + scale, "scale", given(&problem.norm[0])),
+        (behind + shift, "shift", given(&problem.norm[1])),
+        (behind + statistics, "statistics", poisoned::<f32>(2 * shape.rows)),
+        (offset_of!(FeedForward, y), "y", poisoned::<bf16>(shape.values())),
+    ];
+    if problem.keeps {
+        let (attended, output) = (offset_of!(FeedForward, attended), offset_of!(FeedForward, output));
+        buffers.push((attended, "attended", poisoned::<bf16>(shape.values())));
+        buffers.push((output, "output", poisoned::<bf16>(shape.values())));
+    }
+    buffers.iter_mut().for_each(|(at, ..)| *at += network);
+    let names = ["weight1", "weight2"];
+    buffers.extend((0..2).map(|of| (weights[of], names[of], given(&problem.weights[of]))));
+    buffers
+}
+
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let (shape, norm) = (self.shape, &self.before);
-        let [before, behind] = [offset_of!(FeedForward, before), offset_of!(FeedForward, behind)];
-        let [scale, shift] = [offset_of!(FeedForwardScale, scale), offset_of!(FeedForwardScale, shift)];
-        let statistics = offset_of!(FeedForwardScale, statistics);
-        let mut buffers = vec![
-            (offset_of!(FeedForward, x), "x", given(&norm.x)),
-            (offset_of!(FeedForward, weight1), "weight1", given(&self.weights[0])),
-            (offset_of!(FeedForward, bias1), "bias1", given(&self.biases[0])),
-            (offset_of!(FeedForward, weight2), "weight2", given(&self.weights[1])),
-            (offset_of!(FeedForward, bias2), "bias2", given(&self.biases[1])),
-            (offset_of!(FeedForward, added), "added", given(&norm.added)),
-            (before + scale, "scale before", given(&norm.weight)),
-            (before + shift, "shift before", given(&norm.bias)),
-            (before + statistics, "statistics before", poisoned::<f32>(2 * shape.rows)),
-            (behind + scale, "scale", given(&self.norm[0])),
-            (behind + shift, "shift", given(&self.norm[1])),
-            (behind + statistics, "statistics", poisoned::<f32>(2 * shape.rows)),
-            (offset_of!(FeedForward, y), "y", poisoned::<bf16>(shape.values())),
-        ];
-        if self.keeps {
-            let (attended, output) = (offset_of!(FeedForward, attended), offset_of!(FeedForward, output));
-            buffers.push((attended, "attended", poisoned::<bf16>(shape.values())));
-            buffers.push((output, "output", poisoned::<bf16>(shape.values())));
-        }
-        let plan = shape.plan().expect("a problem has rows");
-        family::launch(plan, &shape.numbers(norm.period(), self.eps()), buffers)
+        let plan = self.shape.plan(MatrixKernels::Mma).expect("a problem has rows");
+        let weights = [offset_of!(FeedForward, weight1), offset_of!(FeedForward, weight2)];
+        let numbers = self.shape.numbers(self.before.period(), self.eps());
+        family::launch(plan, &numbers, buffers(self, 0, weights))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -61,7 +74,7 @@ impl family::Problem for Problem {
             family::result::<f32>(launch, name).into_iter().map(f64::from).collect()
         });
         let kept = self.keeps.then(|| ["attended", "output"].map(rows));
-        self.deviations(&self.answer(rows("y"), [&behind, &before], kept))
+        self.deviations(&Problem::answer(rows("y"), [&behind, &before], kept))
     }
 }
 
@@ -232,16 +245,23 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
     // A block too many has no rows, and harms nothing.
     WrongLaunch::a_block_too_few(NARROW),
     WrongLaunch::too_little_shared_memory(NARROW),
-    WrongLaunch {
-        what: "a buffer that is too short",
-        change: |launch| launch.buffers[1].bytes.truncate(512),
-        kernels: NARROW,
-        found_by: &["of `weight1` of 512 bytes"],
-    },
+    weights_that_are_too_short(NARROW),
 ];
 
+pub const fn weights_that_are_too_short(kernels: &'static str) -> WrongLaunch {
+    WrongLaunch {
+        what: "a buffer that is too short",
+        change: |launch| {
+            let weight1 = launch.buffers.iter_mut().find(|buffer| buffer.name == "weight1");
+            weight1.expect("a network has weights").bytes.truncate(512);
+        },
+        kernels,
+        found_by: &["of `weight1` of 512 bytes"],
+    }
+}
+
 fn cases() -> Vec<Case> {
-    problems(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    problems(SHAPES, 1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -291,15 +311,13 @@ fn results_are_those_of_three_kernels() {
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
-    stays_in_its_row(true, |problem| problem);
+    stays_in_its_row(|problem| problem);
 }
 
-/// By the kernel that `of` takes a problem to, of a network that has a LayerNorm before it or not.
-pub fn stays_in_its_row<P: family::Problem>(has_norm_before: bool, of: impl Fn(Problem) -> P) {
+/// By the kernel that `of` takes a problem to.
+pub fn stays_in_its_row<P: family::Problem>(of: impl Fn(Problem) -> P) {
     let shape = FeedForwardShape { rows: 133, width: 64, inner: 64 };
-    let problem = || {
-        if has_norm_before { Problem::random(shape, 133, false, 3) } else { Problem::alone(shape, false, 3) }
-    };
+    let problem = || Problem::random(shape, 133, false, 3);
     let mut bad = problem();
     bad.before.x[3 * 64 + 5] = bf16::INFINITY;
     let [clean, found] = [problem(), bad]
@@ -325,12 +343,15 @@ fn what_does_not_fit_is_refused() {
         let layers = [DeviceLinear { weight: &weight, bias: &bias }; 2];
         let norm = DeviceNorm { weight: &bias, bias: &bias, eps: 1e-5 };
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let mut of =
-            |x: &Buffer<bf16>, added: &Buffer<bf16>, mut kept: Option<Buffer<bf16>>, norms, shape| {
-                let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
-                let statistics = [&mut before, &mut behind];
-                feed_forward(&gpu, &mut y, kept, statistics, x, added, layers, norms, shape)
-            };
+        let mut of = |x: &Buffer<bf16>,
+                      added: &Buffer<bf16>,
+                      mut kept: Option<Buffer<bf16>>,
+                      norms,
+                      shape| {
+            let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
+            let statistics = [&mut before, &mut behind];
+            feed_forward(&gpu, MatrixKernels::Mma, &mut y, kept, statistics, x, added, layers, norms, shape)
+        };
         let norms = [norm; 2];
         of(&x, &added, None, norms, shape).unwrap();
         let (wide, more) =

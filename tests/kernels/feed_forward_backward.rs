@@ -5,7 +5,9 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::{FeedForwardBackward, FeedForwardNorm, LinearBackwardInput, LinearForward};
 use setrank::device::check::Deviation;
+use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Limits};
+use setrank::ops::feed_forward::check::SHAPES;
 use setrank::ops::feed_forward::check::backward::{Problem, problems};
 use setrank::ops::feed_forward::{FeedForwardShape, feed_forward_backward};
 use setrank::ops::layer_norm::{NormBackward, check};
@@ -18,7 +20,9 @@ use setrank_emulator::launch::Launch;
 
 use crate::device::on_gpu;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
-use crate::feed_forward::{a_missing_barrier, a_period_left_out, a_wait_for_too_few_copies};
+use crate::feed_forward::{
+    a_missing_barrier, a_period_left_out, a_wait_for_too_few_copies, weights_that_are_too_short,
+};
 use crate::ladder::ladder;
 use crate::layer_norm;
 
@@ -28,7 +32,7 @@ pub const FAMILY: Family =
     Family { name: "feed_forward_backward", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
 /// The buffers of rows that a launch leaves, in the order of a problem's results.
-const ROWS: [&str; 4] = ["hidden", "d_hidden", "dy", "d"];
+pub const ROWS: [&str; 4] = ["hidden", "d_hidden", "dy", "d"];
 
 /// The names of a LayerNorm's buffers.
 struct Names {
@@ -54,33 +58,45 @@ const BEHIND: Names = Names {
     parts: "behind parts",
 };
 
+/// The buffers of a launch whose parameter has a `FeedForwardBackward` at byte `network` of it, and pointers to weights at these.
+pub fn buffers(
+    problem: &Problem,
+    network: usize,
+    weights: [usize; 2],
+) -> Vec<(usize, &'static str, Vec<u8>)> {
+    let shape = problem.shape;
+    let mut buffers = vec![
+        (offset_of!(FeedForwardBackward, bias1), "bias1", given(&problem.bias)),
+        (offset_of!(FeedForwardBackward, d), "d", given(&problem.behind.dy)),
+        (offset_of!(FeedForwardBackward, dy), "dy", poisoned::<bf16>(shape.values())),
+        (offset_of!(FeedForwardBackward, hidden), "hidden", poisoned::<bf16>(shape.inner_values())),
+        (offset_of!(FeedForwardBackward, d_hidden), "d_hidden", poisoned::<bf16>(shape.inner_values())),
+    ];
+    for (at, names, norm) in [
+        (offset_of!(FeedForwardBackward, before), BEFORE, &problem.before),
+        (offset_of!(FeedForwardBackward, behind), BEHIND, &problem.behind),
+    ] {
+        let parts = poisoned::<f32>(shape.backward_scratch_len() / 2);
+        buffers.extend([
+            (at + offset_of!(FeedForwardNorm, x), names.x, given(&norm.x)),
+            (at + offset_of!(FeedForwardNorm, added), names.added, given(&norm.added)),
+            (at + offset_of!(FeedForwardNorm, weight), names.weight, given(&norm.weight)),
+            (at + offset_of!(FeedForwardNorm, statistics), names.statistics, given(&norm.statistics())),
+            (at + offset_of!(FeedForwardNorm, parts), names.parts, parts),
+        ]);
+    }
+    buffers.iter_mut().for_each(|(at, ..)| *at += network);
+    let names = ["weight1", "weight2"];
+    buffers.extend((0..2).map(|of| (weights[of], names[of], given(&problem.weights[of]))));
+    buffers
+}
+
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let shape = self.shape;
-        let mut buffers = vec![
-            (offset_of!(FeedForwardBackward, weight1), "weight1", given(&self.weights[0])),
-            (offset_of!(FeedForwardBackward, bias1), "bias1", given(&self.bias)),
-            (offset_of!(FeedForwardBackward, weight2), "weight2", given(&self.weights[1])),
-            (offset_of!(FeedForwardBackward, d), "d", given(&self.behind.dy)),
-            (offset_of!(FeedForwardBackward, dy), "dy", poisoned::<bf16>(shape.values())),
-            (offset_of!(FeedForwardBackward, hidden), "hidden", poisoned::<bf16>(shape.inner_values())),
-            (offset_of!(FeedForwardBackward, d_hidden), "d_hidden", poisoned::<bf16>(shape.inner_values())),
-        ];
-        for (at, names, norm) in [
-            (offset_of!(FeedForwardBackward, before), BEFORE, &self.before),
-            (offset_of!(FeedForwardBackward, behind), BEHIND, &self.behind),
-        ] {
-            let parts = poisoned::<f32>(shape.backward_scratch_len() / 2);
-            buffers.extend([
-                (at + offset_of!(FeedForwardNorm, x), names.x, given(&norm.x)),
-                (at + offset_of!(FeedForwardNorm, added), names.added, given(&norm.added)),
-                (at + offset_of!(FeedForwardNorm, weight), names.weight, given(&norm.weight)),
-                (at + offset_of!(FeedForwardNorm, statistics), names.statistics, given(&norm.statistics())),
-                (at + offset_of!(FeedForwardNorm, parts), names.parts, parts),
-            ]);
-        }
-        let plan = shape.backward_plan().expect("a problem has rows");
-        family::launch(plan, &shape.backward_numbers(self.before.period()), buffers)
+        let plan = self.shape.backward_plan(MatrixKernels::Mma).expect("a problem has rows");
+        let weights = [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2)];
+        let numbers = self.shape.backward_numbers(self.before.period());
+        family::launch(plan, &numbers, buffers(self, 0, weights))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -264,16 +280,11 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
     // A block too many has no rows, and harms nothing.
     WrongLaunch::a_block_too_few(NARROW),
     WrongLaunch::too_little_shared_memory(NARROW),
-    WrongLaunch {
-        what: "a buffer that is too short",
-        change: |launch| launch.buffers[2].bytes.truncate(512),
-        kernels: NARROW,
-        found_by: &["cp_async_16 of 16 bytes at byte"],
-    },
+    weights_that_are_too_short(NARROW),
 ];
 
 fn cases() -> Vec<Case> {
-    problems(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    problems(SHAPES, 1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -297,7 +308,7 @@ fn norm_alone(problem: &check::Problem, d: &[bf16], sums: Sums) -> Vec<bf16> {
 #[test]
 fn results_are_those_of_five_kernels() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
-    for (problem, sums) in problems(2).into_iter().zip(all_sums) {
+    for (problem, sums) in problems(SHAPES, 2).into_iter().zip(all_sums) {
         let FeedForwardShape { rows, width, inner } = problem.shape;
         let plan =
             |inputs, outputs| LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
@@ -384,7 +395,19 @@ fn what_does_not_fit_is_refused() {
         let mut of = |d: &mut Buffer<bf16>, before, behind, scratch: &Buffer<f32>, shape| {
             let inner = [&mut hidden, &mut d_hidden];
             PendingSums::of(&gpu, scratch, |sums| {
-                feed_forward_backward(&gpu, d, &mut dy, inner, before, behind, fc1, &weight2, sums, shape)
+                feed_forward_backward(
+                    &gpu,
+                    MatrixKernels::Mma,
+                    d,
+                    &mut dy,
+                    inner,
+                    before,
+                    behind,
+                    fc1,
+                    &weight2,
+                    sums,
+                    shape,
+                )
             })
         };
         of(&mut d, &before, &behind, &scratch, shape).unwrap();

@@ -2,19 +2,21 @@
 
 use std::mem::offset_of;
 
-use half::bf16;
 use setrank::device::Limits;
 use setrank::device::abi::FeedForwardBackwardWgmma;
 use setrank::device::check::Deviation;
+use setrank::device::choice::MatrixKernels;
 use setrank::ops::feed_forward::FeedForwardShape;
-use setrank::ops::feed_forward::check::backward::Problem;
+use setrank::ops::feed_forward::check::backward::{Problem, problems};
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
-use setrank_emulator::launch::{Launch, tensor_map};
+use setrank_emulator::emulate::Sums;
+use setrank_emulator::launch::Launch;
 
 use crate::attention::counted::row;
-use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
-use crate::feed_forward_backward::stays_in_its_row;
-use crate::feed_forward_sm90::every_row;
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
+use crate::feed_forward::weights_that_are_too_short;
+use crate::feed_forward_backward::{ROWS, buffers, stays_in_its_row};
+use crate::feed_forward_sm90::{every_row, rows_that_products_may_not_see, weight_maps};
 use crate::ladder::ladder;
 
 ladder!(FAMILY, of_sm_90);
@@ -30,7 +32,7 @@ pub const FAMILY: Family = Family {
 /// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_wgmma_c64";
 
-const BUGS: [Bug; 14] = [
+const BUGS: [Bug; 31] = [
     Bug {
         what: "weights of fc1 that are given back before they are multiplied again",
         file: "feed_forward_backward_sm90.cu",
@@ -122,15 +124,15 @@ const BUGS: [Bug; 14] = [
     Bug {
         what: "inner rows behind the last",
         file: "feed_forward_backward_sm90.cu",
-        right: "                if (row < valid) ptx::store_global",
-        wrong: "                ptx::store_global",
+        right: "if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(of_row",
+        wrong: "ptx::store_global(reinterpret_cast<uint4 *>(of_row",
         kernels: NARROW,
         found_by: &["store_global of 16 bytes at byte"],
     },
     Bug {
-        what: "dy whose place dx takes while it is multiplied",
+        what: "rows whose places are taken while they are multiplied",
         file: "feed_forward_backward_sm90.cu",
-        right: "        // All of the warpgroup are done with dy, whose place dx takes.\n        ptx::barrier_sync(group(), GROUP);\n",
+        right: "        ptx::barrier_sync(MULTIPLIED, threads());\n",
         wrong: "",
         kernels: NARROW,
         found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it", "fence_proxy_async", WRONG_RESULTS],
@@ -143,18 +145,142 @@ const BUGS: [Bug; 14] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
+    Bug {
+        what: "rows of x that are not there",
+        file: "feed_forward_backward_sm90.cu",
+        right: "                ptx::store_shared(x.at(row, lane % 8), packed);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "the gradient of dy in its place",
+        file: "feed_forward_backward_sm90.cu",
+        right: "                ptx::store_shared(dy.at(row, lane % 8), packed);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "rows behind the last that count",
+        file: "feed_forward_backward_sm90.cu",
+        right: "row + i < valid ? packed : make_uint4(0, 0, 0, 0)",
+        wrong: "packed",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "dy behind the last",
+        file: "feed_forward_backward_sm90.cu",
+        right: "                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.dy + at), packed);",
+        wrong: "                ptx::store_global(reinterpret_cast<uint4 *>(p.dy + at), packed);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "d behind the last",
+        file: "feed_forward_backward_sm90.cu",
+        right: "                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);",
+        wrong: "                ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows behind the last that are read",
+        file: "feed_forward_sm90.cuh",
+        right: "static_cast<size_t>(first + min(row, valid - 1)) * C",
+        wrong: "static_cast<size_t>(first + row) * C",
+        kernels: NARROW,
+        found_by: &["of `d` of", "of `behind x` of", "of `behind added` of"],
+    },
+    Bug {
+        what: "statistics behind the last",
+        file: "feed_forward_backward_sm90.cu",
+        right: "const int from = first + min(row + i, valid - 1);",
+        wrong: "const int from = first + row + i;",
+        kernels: NARROW,
+        found_by: &["of `behind statistics` of"],
+    },
+    Bug {
+        what: "added rows that do not come again",
+        file: "feed_forward_backward_sm90.cu",
+        right: "if (++of_added == p.before.period) of_added = 0;",
+        wrong: "++of_added;",
+        kernels: NARROW,
+        found_by: &["of `before added` of"],
+    },
+    Bug {
+        what: "dx that other lanes have not put there",
+        file: "feed_forward_backward_sm90.cu",
+        right: "        ptx::sync_warp();\n    }\n\n    // Of the LayerNorm before it.",
+        wrong: "    }\n\n    // Of the LayerNorm before it.",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums that are not waited for",
+        file: "feed_forward_backward_sm90.cu",
+        right: "            ptx::barrier_sync(SUMMED, threads());\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
+    },
+    Bug {
+        what: "sums of the first warpgroup alone",
+        file: "feed_forward_backward_sm90.cu",
+        right: "sums, threads() / 32, C,",
+        wrong: "sums, GROUP / 32, C,",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "sums of a warpgroup without rows",
+        file: "feed_forward_backward_sm90.cu",
+        right: "return min(MULTIPLIERS, (of_block + ROWS - 1) / ROWS) * GROUP;",
+        wrong: "return MULTIPLIERS * GROUP;",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "parts of a block without rows",
+        file: "feed_forward_backward_sm90.cu",
+        right: "(p.rows + BLOCK_ROWS - 1) / BLOCK_ROWS);",
+        wrong: "gridDim.x);",
+        kernels: NARROW,
+        found_by: &["of `behind parts` of"],
+    },
+    Bug {
+        what: "a place of sums that weights do not wait for",
+        file: "feed_forward_sm90.cuh",
+        right: "is_lent ? 0 : 1",
+        wrong: "1",
+        kernels: NARROW,
+        found_by: &["deadlock", "is overwritten while", WRONG_RESULTS],
+    },
+    Bug {
+        what: "a place of sums that is not given back",
+        file: "feed_forward_backward_sm90.cu",
+        right: "        BackwardRing<C>::lent().release();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "a place of sums that a warpgroup without rows keeps",
+        file: "feed_forward_sm90.cuh",
+        right: "        if constexpr (LENDS) lent().release();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    rows_that_products_may_not_see(NARROW),
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
     WrongLaunch::a_cluster_too_few(NARROW),
     WrongLaunch::a_block_too_many(NARROW, &["no multiple of its clusters' 2"]),
     WrongLaunch::too_little_shared_memory(NARROW),
-    WrongLaunch {
-        what: "a buffer that is too short",
-        change: |launch| launch.buffers[2].bytes.truncate(512),
-        kernels: NARROW,
-        found_by: &["of `weight1` of 512 bytes"],
-    },
+    weights_that_are_too_short(NARROW),
 ];
 
 /// A problem that warpgroups solve.
@@ -164,36 +290,23 @@ impl family::Problem for ByWarpgroups {
     fn launch(&self, _limits: &Limits) -> Launch {
         let ByWarpgroups(problem) = self;
         let shape = problem.shape;
-        let FeedForwardShape { width, inner, .. } = shape;
-        let [box1, box2] = shape.box_rows();
-        let parameter = FeedForwardBackwardWgmma {
-            weight1: tensor_map([inner, width], [box1, 64]),
-            weight2: tensor_map([width, inner], [box2, 64]),
-            ..shape.warpgroup_backward_numbers()
-        };
-        let of_inner = || poisoned::<bf16>(shape.inner_values());
-        let buffers = vec![
-            (offset_of!(FeedForwardBackwardWgmma, x), "x", given(problem.rows())),
-            (offset_of!(FeedForwardBackwardWgmma, dy), "dy", given(&problem.behind.dy)),
-            (offset_of!(FeedForwardBackwardWgmma, weight1), "weight1", given(&problem.weights[0])),
-            (offset_of!(FeedForwardBackwardWgmma, bias1), "bias1", given(&problem.bias)),
-            (offset_of!(FeedForwardBackwardWgmma, weight2), "weight2", given(&problem.weights[1])),
-            (offset_of!(FeedForwardBackwardWgmma, hidden), "hidden", of_inner()),
-            (offset_of!(FeedForwardBackwardWgmma, d_hidden), "d_hidden", of_inner()),
-            (offset_of!(FeedForwardBackwardWgmma, dx), "dx", poisoned::<bf16>(shape.values())),
-        ];
-        family::launch(shape.warpgroup_backward_plan().expect("a problem has rows"), &parameter, buffers)
+        let numbers = shape.backward_numbers(problem.before.period());
+        let parameter = FeedForwardBackwardWgmma::new(weight_maps(shape), numbers);
+        let weights =
+            [offset_of!(FeedForwardBackwardWgmma, weight1), offset_of!(FeedForwardBackwardWgmma, weight2)];
+        let buffers = buffers(problem, offset_of!(FeedForwardBackwardWgmma, network), weights);
+        let plan = shape.backward_plan(MatrixKernels::Wgmma).expect("a problem has rows");
+        family::launch(plan, &parameter, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let rows = |name| family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect();
-        self.0.deviations(&["hidden", "d_hidden", "dx"].map(rows).into())
+        family::Problem::deviations(&self.0, launch)
     }
 }
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
 fn cases() -> Vec<Case> {
-    SHAPES.map(|shape| Case::new(Limits::SM_90, ByWarpgroups(Problem::alone(shape, 1)))).into()
+    problems(SHAPES, 1).map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem))).into()
 }
 
 fn counted() -> Vec<Counted> {
@@ -201,7 +314,7 @@ fn counted() -> Vec<Counted> {
     let FeedForwardShape { rows, width, inner } = shape;
     vec![Counted {
         shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(ByWarpgroups(Problem::alone(shape, 1))),
+        problem: Box::new(ByWarpgroups(Problem::random(shape, rows, 1))),
         useful_products: (3 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
     }]
 }
@@ -211,7 +324,7 @@ fn counted() -> Vec<Counted> {
 fn counters_reach_their_aims() {
     let row = row("feed_forward_backward_wgmma_c256", "256x256x1024");
     let (rows, width, inner) = (256.0, 256.0, 1024.0);
-    let rows_and_weights = rows * (6.0 * width + 4.0 * inner) + 4.0 * width * inner;
+    let rows_and_weights = rows * (14.125 * width + 4.0 * inner + 16.0) + 4.0 * width * inner;
     assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
     assert!(3.0 * rows * width * inner / 2048.0 >= 0.95 * row.products, "{} products", row.products);
     assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
@@ -220,10 +333,24 @@ fn counters_reach_their_aims() {
 
 #[test]
 fn any_number_of_rows() {
-    every_row(8, |shape, at| ByWarpgroups(Problem::alone(shape, at)));
+    every_row(8, |shape, period, at| ByWarpgroups(Problem::random(shape, period, at)));
 }
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
-    stays_in_its_row(["hidden", "d_hidden", "dx"], ByWarpgroups);
+    stays_in_its_row(ROWS, ByWarpgroups);
+}
+
+/// LayerNorms have the bits of the kernel of warps, and that those of LayerNorm's own; so have products, where cards add both
+/// alike.
+#[test]
+fn rows_are_those_of_the_kernel_of_warps() {
+    for shape in SHAPES {
+        let problem = || Problem::random(shape, shape.rows, 2);
+        let expected = family::emulated(&problem(), Sums::Nearest);
+        let found = family::emulated(&ByWarpgroups(problem()), Sums::Nearest);
+        for name in ROWS {
+            assert!(family::bytes(&found, name) == family::bytes(&expected, name), "{name}: {shape:?}");
+        }
+    }
 }

@@ -2,21 +2,22 @@
 
 use std::mem::offset_of;
 
-use half::bf16;
-use setrank::device::Limits;
 use setrank::device::abi::FeedForwardWgmma;
 use setrank::device::check::Deviation;
+use setrank::device::choice::MatrixKernels;
+use setrank::device::{Gpu, Limits, TensorMap};
 use setrank::ops::feed_forward::FeedForwardShape;
-use setrank::ops::feed_forward::check::Problem;
-use setrank::ops::feed_forward::check::warpgroups::{SHAPES, problems};
+use setrank::ops::feed_forward::check::warpgroups::SHAPES;
+use setrank::ops::feed_forward::check::{Problem, problems};
 use setrank::rng::{Rng, Stream};
-use setrank_emulator::emulate::{self, Config};
+use setrank_emulator::driver::{self, Configuration};
+use setrank_emulator::emulate::{self, Config, Sums};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::{Launch, tensor_map};
 
 use crate::attention::counted::row;
-use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
-use crate::feed_forward::stays_in_its_row;
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
+use crate::feed_forward::{buffers, stays_in_its_row, weights_that_are_too_short};
 use crate::ladder::ladder;
 
 ladder!(FAMILY, of_sm_90);
@@ -29,7 +30,19 @@ const NARROW: &str = "feed_forward_wgmma_c64";
 
 const UNWRITTEN: &str = "is read before anything is written to it";
 
-const BUGS: [Bug; 30] = [
+/// In what the kernels of both directions share: each is to find it in its own.
+pub const fn rows_that_products_may_not_see(kernels: &'static str) -> Bug {
+    Bug {
+        what: "rows that products may not see yet",
+        file: "feed_forward_sm90.cuh",
+        right: "        ptx::fence_proxy_async();\n        ptx::barrier_sync(group(), GROUP);\n",
+        wrong: "        ptx::barrier_sync(group(), GROUP);\n",
+        kernels,
+        found_by: &["which has not called fence_proxy_async since"],
+    }
+}
+
+const BUGS: [Bug; 34] = [
     Bug {
         what: "registers that are not fenced",
         file: "feed_forward_sm90.cu",
@@ -46,14 +59,7 @@ const BUGS: [Bug; 30] = [
         kernels: NARROW,
         found_by: &["registers of a were written since wgmma_fence had them"],
     },
-    Bug {
-        what: "rows that products may not see yet",
-        file: "feed_forward_sm90.cuh",
-        right: "        ptx::fence_proxy_async();\n        ptx::barrier_sync(group(), GROUP);\n",
-        wrong: "        ptx::barrier_sync(group(), GROUP);\n",
-        kernels: NARROW,
-        found_by: &["which has not called fence_proxy_async since"],
-    },
+    rows_that_products_may_not_see(NARROW),
     Bug {
         what: "rows that are multiplied before all are there",
         file: "feed_forward_sm90.cuh",
@@ -153,10 +159,42 @@ const BUGS: [Bug; 30] = [
     Bug {
         what: "rows behind the last that are read",
         file: "feed_forward_sm90.cuh",
-        right: "piece, valid, C);",
-        wrong: "piece, valid + 1, C);",
+        right: "static_cast<size_t>(first + min(row, valid - 1)) * C",
+        wrong: "static_cast<size_t>(first + row) * C",
         kernels: NARROW,
         found_by: &["of `x` of"],
+    },
+    Bug {
+        what: "added rows that do not come again",
+        file: "feed_forward_sm90.cu",
+        right: "if (++of_added == p.period) of_added = 0;",
+        wrong: "++of_added;",
+        kernels: NARROW,
+        found_by: &["of `added` of"],
+    },
+    Bug {
+        what: "added rows of the first block",
+        file: "feed_forward_sm90.cu",
+        right: "int of_added = (first + begin) % p.period;",
+        wrong: "int of_added = begin % p.period;",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows that are not those of the LayerNorm before",
+        file: "feed_forward_sm90.cu",
+        right: "                ptx::store_shared(columns.at(row + i, lane % 8), packed);\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &[UNWRITTEN],
+    },
+    Bug {
+        what: "another row's statistics",
+        file: "feed_forward_sm90.cu",
+        right: "if (lane == i) of_lane = statistics;",
+        wrong: "of_lane = statistics;",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "rows behind the last that are written",
@@ -229,7 +267,7 @@ const BUGS: [Bug; 30] = [
     Bug {
         what: "weights that are replaced while they are read",
         file: "feed_forward_sm90.cuh",
-        right: "        ptx::mbarrier_wait(empty(), phase ^ 1);\n",
+        right: "        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));\n",
         wrong: "",
         kernels: NARROW,
         found_by: &["is overwritten while", "one arrival more", "deadlock"],
@@ -280,12 +318,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 4] = [
     WrongLaunch::a_cluster_too_few(NARROW),
     WrongLaunch::a_block_too_many(NARROW, &["no multiple of its clusters' 2"]),
     WrongLaunch::too_little_shared_memory(NARROW),
-    WrongLaunch {
-        what: "a buffer that is too short",
-        change: |launch| launch.buffers[1].bytes.truncate(512),
-        kernels: NARROW,
-        found_by: &["of `weight1` of 512 bytes"],
-    },
+    weights_that_are_too_short(NARROW),
 ];
 
 /// A problem that warpgroups solve.
@@ -295,40 +328,22 @@ impl family::Problem for ByWarpgroups {
     fn launch(&self, _limits: &Limits) -> Launch {
         let ByWarpgroups(problem) = self;
         let shape = problem.shape;
-        let FeedForwardShape { rows, width, inner } = shape;
-        let [box1, box2] = shape.box_rows();
-        let parameter = FeedForwardWgmma {
-            weight1: tensor_map([inner, width], [box1, 64]),
-            weight2: tensor_map([width, inner], [box2, 64]),
-            ..shape.warpgroup_numbers(problem.eps())
-        };
-        let mut buffers = vec![
-            (offset_of!(FeedForwardWgmma, x), "x", given(&problem.before.x)),
-            (offset_of!(FeedForwardWgmma, weight1), "weight1", given(&problem.weights[0])),
-            (offset_of!(FeedForwardWgmma, bias1), "bias1", given(&problem.biases[0])),
-            (offset_of!(FeedForwardWgmma, weight2), "weight2", given(&problem.weights[1])),
-            (offset_of!(FeedForwardWgmma, bias2), "bias2", given(&problem.biases[1])),
-            (offset_of!(FeedForwardWgmma, scale), "scale", given(&problem.norm[0])),
-            (offset_of!(FeedForwardWgmma, shift), "shift", given(&problem.norm[1])),
-            (offset_of!(FeedForwardWgmma, y), "y", poisoned::<bf16>(shape.values())),
-            (offset_of!(FeedForwardWgmma, statistics), "statistics", poisoned::<f32>(2 * rows)),
-        ];
-        if problem.keeps {
-            buffers.push((offset_of!(FeedForwardWgmma, output), "output", poisoned::<bf16>(shape.values())));
-        }
-        family::launch(shape.warpgroup_plan().expect("a problem has rows"), &parameter, buffers)
+        let numbers = shape.numbers(problem.before.period(), problem.eps());
+        let parameter = FeedForwardWgmma::new(weight_maps(shape), numbers);
+        let weights = [offset_of!(FeedForwardWgmma, weight1), offset_of!(FeedForwardWgmma, weight2)];
+        let buffers = buffers(problem, offset_of!(FeedForwardWgmma, network), weights);
+        family::launch(shape.plan(MatrixKernels::Wgmma).expect("a problem has rows"), &parameter, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let ByWarpgroups(problem) = self;
-        let rows = |name| -> Vec<f64> {
-            family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect()
-        };
-        let statistics: Vec<f64> =
-            family::result::<f32>(launch, "statistics").into_iter().map(f64::from).collect();
-        let kept = problem.keeps.then(|| [Vec::new(), rows("output")]);
-        problem.deviations(&problem.answer(rows("y"), [&statistics, &[]], kept))
+        family::Problem::deviations(&self.0, launch)
     }
+}
+
+/// The tensor maps of fc1's and fc2's weights.
+pub fn weight_maps(shape: FeedForwardShape) -> [TensorMap; 2] {
+    let (FeedForwardShape { width, inner, .. }, [box1, box2]) = (shape, shape.box_rows());
+    [tensor_map([inner, width], [box1, 64]), tensor_map([width, inner], [box2, 64])]
 }
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
@@ -339,7 +354,12 @@ fn cases() -> Vec<Case> {
 fn counted() -> Vec<Counted> {
     let of = |rows, width, inner| Counted {
         shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(ByWarpgroups(Problem::alone(FeedForwardShape { rows, width, inner }, true, 1))),
+        problem: Box::new(ByWarpgroups(Problem::random(
+            FeedForwardShape { rows, width, inner },
+            rows,
+            true,
+            1,
+        ))),
         useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
     };
     vec![of(256, 256, 1024)]
@@ -351,7 +371,7 @@ fn counted() -> Vec<Counted> {
 fn counters_reach_their_aims() {
     let row = row("feed_forward_wgmma_c256", "256x256x1024");
     let (rows, width, inner) = (256.0, 256.0, 1024.0);
-    let rows_and_weights = rows * (6.0 * width + 8.0) + 4.0 * width * inner;
+    let rows_and_weights = rows * (10.0 * width + 16.0) + 4.0 * width * inner;
     assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
     assert!(2.0 * rows * width * inner / 2048.0 >= 0.95 * row.products, "{} products", row.products);
     assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
@@ -360,12 +380,12 @@ fn counters_reach_their_aims() {
 
 #[test]
 fn any_number_of_rows() {
-    every_row(7, |shape, at| ByWarpgroups(Problem::alone(shape, at % 2 == 0, at)));
+    every_row(7, |shape, period, at| ByWarpgroups(Problem::random(shape, period, at % 2 == 0, at)));
 }
 
 /// Rows that fill warpgroups and blocks, that nearly do, and that just do not, and numbers of all sizes at random.
-/// A problem is of its shape and its number.
-pub fn every_row<P: family::Problem + 'static>(seed: u64, of: impl Fn(FeedForwardShape, u64) -> P) {
+/// A problem is of its shape, the period of the rows that are added, and its number.
+pub fn every_row<P: family::Problem + 'static>(seed: u64, of: impl Fn(FeedForwardShape, usize, u64) -> P) {
     let mut rng = Rng::new(seed, Stream::Synth, 0);
     let mut shapes: Vec<FeedForwardShape> = [1, 15, 63, 64, 65, 127, 128, 129, 500]
         .map(|rows| FeedForwardShape { rows, width: 64, inner: 64 })
@@ -375,8 +395,11 @@ pub fn every_row<P: family::Problem + 'static>(seed: u64, of: impl Fn(FeedForwar
         width: 64 * (1 + number),
         inner: 64 * (1 + rng.below(6) as usize),
     }));
-    for (at, shape) in (0..).zip(shapes) {
-        let case = Case::new(Limits::SM_90, of(shape, at));
+    for (at, shape) in (seed..).zip(shapes) {
+        // A fifth or a third of the rows, where there is such a number.
+        let times = [5, 3].into_iter().find(|&times| shape.rows.is_multiple_of(times));
+        let period = shape.rows / times.unwrap_or(1);
+        let case = Case::new(Limits::SM_90, of(shape, period, at));
         let mut launch = case.launch();
         emulate::run(&Kernels::repository(), &mut launch, &Config::default().workers(2))
             .unwrap_or_else(|report| panic!("{shape:?}: {report}"));
@@ -386,5 +409,30 @@ pub fn every_row<P: family::Problem + 'static>(seed: u64, of: impl Fn(FeedForwar
 
 #[test]
 fn what_is_not_finite_stays_in_its_row() {
-    stays_in_its_row(false, ByWarpgroups);
+    stays_in_its_row(ByWarpgroups);
+}
+
+/// The LayerNorm before has the bits of the kernel of warps, and that those of LayerNorm's own; so have products, where cards add
+/// both alike.
+#[test]
+fn rows_are_those_of_the_kernel_of_warps() {
+    for shape in SHAPES {
+        let problem = || Problem::random(shape, shape.rows, true, 2);
+        let expected = family::emulated(&problem(), Sums::Nearest);
+        let found = family::emulated(&ByWarpgroups(problem()), Sums::Nearest);
+        for name in ["attended", "statistics before", "output"] {
+            assert!(family::bytes(&found, name) == family::bytes(&expected, name), "{name}: {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn cards_without_such_instructions_are_refused() {
+    let compute_capability = (8, 0);
+    driver::with(&Configuration { compute_capability, ..Configuration::default() }, |_| {
+        let problem = Problem::random(FeedForwardShape { rows: 1, width: 64, inner: 64 }, 1, true, 1);
+        let error = problem.solve(&Gpu::new(0).unwrap(), MatrixKernels::Wgmma).unwrap_err().to_string();
+        assert!(error.contains("compute capability 8.0, but kernels by wgmma run on 9.0 alone"), "{error}");
+    })
+    .unwrap();
 }

@@ -175,8 +175,8 @@ const BUGS: [Bug; 11] = [
     Bug {
         what: "gradients of the shift in place of the scale's",
         file: "norm.cuh",
-        right: "blockIdx.x + (is_bias ? gridDim.x : 0u)",
-        wrong: "blockIdx.x + (is_bias ? 0u : gridDim.x)",
+        right: "blockIdx.x + (is_bias ? blocks : 0)",
+        wrong: "blockIdx.x + (is_bias ? 0 : blocks)",
         kernels: "layer_norm_backward",
         found_by: &[WRONG_RESULTS],
     },

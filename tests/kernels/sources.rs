@@ -441,8 +441,11 @@ fn structs_have_no_padding() {
         let output = compiler.wait_with_output().unwrap();
         (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
     };
+    // One behind the other, as bindgen takes them: some have structs of those in front.
+    let mut headers = String::new();
     for header in built::with_ending(&built::root().join("kernels"), &["h"]) {
-        assert_eq!(padded(&built::text(&header)), None, "{}", header.display());
+        headers += &built::text(&header);
+        assert_eq!(padded(&headers), None, "{}", header.display());
     }
     let found = padded("struct Padded { const char *x; int rows; };").unwrap_or_default();
     assert!(found.contains("padding struct"), "{found}");

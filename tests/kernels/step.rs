@@ -10,7 +10,7 @@ use setrank::bench::ablation::{
 use setrank::config::{Encoder, ModelConfig};
 use setrank::data::batch::Batch;
 use setrank::device::Gpu;
-use setrank::device::choice::Fusion;
+use setrank::device::choice::{Fusion, KernelChoice, MatrixKernels};
 use setrank::model::setrank::{SetRank, TrainingStep};
 use setrank::ops::loss::Loss;
 use setrank::rng::{Rng, Stream};
@@ -31,7 +31,7 @@ fn multiprocessors(size: usize) -> u32 {
 /// Takes one training step of the model on `sets` sets of `size` documents, and gives what `found` finds.
 fn step<R>(
     config: &ModelConfig,
-    fuse: Fusion,
+    kernels: KernelChoice,
     [sets, size]: [usize; 2],
     count: bool,
     found: impl Fn(&Driver) -> R,
@@ -54,7 +54,7 @@ fn step<R>(
     let multiprocessors = Some(multiprocessors(size));
     let card = Configuration { multiprocessors, workers: 2, count, ..Configuration::default() };
     driver::with(&card, |driver| {
-        let gpu = Gpu::new(0).unwrap().with_fusion(fuse);
+        let gpu = Gpu::first(kernels).unwrap();
         let mut learner = GpuLearner::new(gpu, model, weights, objective).unwrap();
         let before = found(driver);
         learner.begin().unwrap();
@@ -102,7 +102,8 @@ fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
     let few = if size < 100 { 1 } else { 2 };
     let more = few + if size.is_multiple_of(128) { 1 } else { 640 / size };
     let of_sets = |sets| {
-        let [before, after] = step(config, fuse, [sets, size], true, kernels);
+        let choice = KernelChoice { fuse, ..KernelChoice::default() };
+        let [before, after] = step(config, choice, [sets, size], true, kernels);
         less(after, &before)
     };
     let mut kernels = less(of_sets(more), &of_sets(few));
@@ -112,11 +113,11 @@ fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
 }
 
 /// Launches of a step of six blocks, and the zeroing of gradients. The model is narrow, which changes none.
-fn launches(encoder: Encoder, fuse: Fusion, size: usize) -> f64 {
+fn launches(encoder: Encoder, kernels: KernelChoice, size: usize) -> f64 {
     let reference = reference(encoder);
     let config = ModelConfig { num_features: 9, hidden_size: 64, num_heads: 2, ffn_size: 64, ..reference };
     let sets = if size < 100 { 4 } else { 1 };
-    let [before, after] = step(&config, fuse, [sets, size], false, |driver| driver.counters().launches);
+    let [before, after] = step(&config, kernels, [sets, size], false, |driver| driver.counters().launches);
     (after - before + 1) as f64
 }
 
@@ -149,7 +150,7 @@ fn table() -> Table {
                     block
                 }
             };
-            let launches = launches(encoder, fuse, size);
+            let launches = launches(encoder, KernelChoice { fuse, ..KernelChoice::default() }, size);
             let rest = if fuse == Fusion::All { &rest_of_all } else { &rest_apart }.clone();
             table.add(Rung { encoder, size, fuse, launches, block, rest });
         }
@@ -168,6 +169,13 @@ fn a_step_costs_what_the_table_says() {
     }
     let budget = fs::read_to_string(&path).unwrap_or_default();
     assert!(found == budget, "the counts changed; if that is meant, set {ACCEPT}=1. Now:\n{found}");
+}
+
+/// Of sets that warpgroups take, the network's LayerNorms included.
+#[test]
+fn warpgroups_launch_as_many_kernels() {
+    let of = |matrix| launches(Encoder::Msab, KernelChoice { matrix, ..KernelChoice::default() }, 384);
+    assert_eq!(of(MatrixKernels::Wgmma), of(MatrixKernels::Mma));
 }
 
 /// A part of docs/fusion.md between two empty lines, behind a mark.

@@ -8,10 +8,7 @@ use super::mab::{Backward, Pass};
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{
-    FeedForwardShape, Kept, feed_forward, feed_forward_backward, feed_forward_backward_by_warpgroups,
-    feed_forward_by_warpgroups,
-};
+use crate::ops::feed_forward::{FeedForwardShape, Kept, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
@@ -43,19 +40,15 @@ pub fn forward(
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
-    let (fused, shape) = (fused(fc1), NormShape { rows: fc2.rows, width: fc2.outputs });
-    let (one_kernel, wgmma) = (fused.pays(gpu.limits()), gpu.limits().wgmma);
-    let (layers, keeps) = ([layer1.get(), layer2.get()], pass.keep == Keep::ForBackward);
-    if one_kernel && !wgmma {
-        let (norms, statistics) = ([norm_before, norm.get()], [of_before, statistics]);
-        let kept = keeps.then_some(Kept { attended, output });
-        return feed_forward(gpu, out, kept, statistics, x, added, layers, norms, fused);
+    let fused = fused(fc1);
+    if fused.pays(gpu.limits()) {
+        let (layers, norms) = ([layer1.get(), layer2.get()], [norm_before, norm.get()]);
+        let kept = (pass.keep == Keep::ForBackward).then_some(Kept { attended, output });
+        let (matrix, statistics) = (gpu.limits().matrix(), [of_before, statistics]);
+        return feed_forward(gpu, matrix, out, kept, statistics, x, added, layers, norms, fused);
     }
+    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
     layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
-    if one_kernel {
-        let (output, norm) = (keeps.then_some(output), norm.get());
-        return feed_forward_by_warpgroups(gpu, out, output, statistics, attended, layers, norm, fused);
-    }
     let inner = pass.inner_rows(slots, attended)?;
     linear_forward(gpu, output, Layout::Rows, &inner, layer2.get(), Activation::Identity, fc2)?;
     layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)
@@ -79,26 +72,21 @@ pub fn backward(
     let (of_fc1, weight2) = (layer1.get(), &layer2.weight);
     let fused = fused(fc1);
     let mut d_hidden = with.d_hidden.part(0..fused.inner_values())?;
-    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
-    let one_kernel = fused.backward_pays(gpu.limits());
     let mut inner = pass.inner.part(0..fused.inner_values())?;
     let Flow { d, next } = flow;
-    if one_kernel && !gpu.limits().wgmma {
-        let of_inner = [&mut inner, &mut d_hidden];
-        feed_forward_backward(gpu, d, next, of_inner, before, &behind, of_fc1, weight2, with.sums, fused)?;
+    if fused.backward_pays(gpu.limits()) {
+        let (matrix, of_inner) = (gpu.limits().matrix(), [&mut inner, &mut d_hidden]);
+        let sums = &mut *with.sums;
+        feed_forward_backward(gpu, matrix, d, next, of_inner, before, &behind, of_fc1, weight2, sums, fused)?;
     } else {
+        let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
         // Then it is the gradient of fc2's results, and of x by the residual.
         layer_norm_backward(gpu, d, &behind, with.sums, shape)?;
-        if one_kernel {
-            let of_inner = [&mut inner, &mut d_hidden];
-            feed_forward_backward_by_warpgroups(gpu, next, of_inner, d, x, of_fc1, weight2, fused)?;
-        } else {
-            inner = pass.inner_rows(slots, x)?;
-            let masked = InputGradient::Masked(&inner);
-            linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, weight2, masked, fc2)?;
-            let added = InputGradient::Added(d);
-            linear_backward_input(gpu, next, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
-        }
+        inner = pass.inner_rows(slots, x)?;
+        let masked = InputGradient::Masked(&inner);
+        linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, weight2, masked, fc2)?;
+        let added = InputGradient::Added(d);
+        linear_backward_input(gpu, next, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
         layer_norm_backward(gpu, next, before, with.sums, shape)?;
         flow.turn();
     }

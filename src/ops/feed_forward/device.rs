@@ -1,10 +1,11 @@
 //! The row-wise network on a GPU as one kernel, of `kernels/feed_forward.cu`, and its backward, of
-//! `kernels/feed_forward_backward.cu`.
+//! `kernels/feed_forward_backward.cu`; or by matrix instructions of warpgroups, of `…_sm90.cu`.
 
 use half::bf16;
 
 use super::FeedForwardShape;
-use crate::device::abi::{FeedForward, FeedForwardBackward};
+use crate::device::abi::{FeedForward, FeedForwardBackward, FeedForwardBackwardWgmma, FeedForwardWgmma};
+use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::layer_norm::{self, DeviceNorm, NormBackward, NormShape};
 use crate::ops::linear::DeviceLinear;
@@ -44,10 +45,11 @@ pub struct Kept<'a> {
 /// # Errors
 ///
 /// Sizes that do not fit or that the kernels are not made for, norms of different eps, buffers that overlap or are of another
-/// GPU, a card with too little shared memory, and what the driver refuses.
+/// GPU, a card with too little shared memory or without such matrix instructions, and what the driver refuses.
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward(
     gpu: &Gpu,
+    matrix: MatrixKernels,
     y: &mut Buffer<bf16>,
     kept: Option<Kept<'_>>,
     statistics: [&mut Buffer<f32>; 2],
@@ -96,10 +98,17 @@ pub fn feed_forward(
         operands.writes("fc2's results [rows, C]", output, shape.values())?;
         (parameter.attended, parameter.output) = (attended.pointer_mut(), output.pointer_mut());
     }
-    let Some(launch) = shape.plan() else { return Ok(()) };
-    // SAFETY: the buffers have the kernel's sizes and do not overlap, and memory that is given back is freed in the
-    // stream's order.
-    unsafe { gpu.launch(&launch, &parameter) }
+    let Some(launch) = shape.plan(matrix) else { return Ok(()) };
+    match matrix {
+        // SAFETY: the buffers have the kernel's sizes and do not overlap, and memory that is given back is freed in the
+        // stream's order.
+        MatrixKernels::Mma => unsafe { gpu.launch(&launch, &parameter) },
+        MatrixKernels::Wgmma => {
+            let maps = shape.tensor_maps(gpu, [fc1.weight, fc2.weight])?;
+            // SAFETY: as above.
+            unsafe { gpu.launch(&launch, &FeedForwardWgmma::new(maps, parameter)) }
+        }
+    }
 }
 
 /// Queues backward of a network with the LayerNorm `before` it, whose rows it takes, and the one `behind`, which adds them to
@@ -114,6 +123,7 @@ pub fn feed_forward(
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward_backward(
     gpu: &Gpu,
+    matrix: MatrixKernels,
     d: &mut Buffer<bf16>,
     dy: &mut Buffer<bf16>,
     [hidden, d_hidden]: [&mut Buffer<bf16>; 2],
@@ -144,7 +154,7 @@ pub fn feed_forward_backward(
     let needed = shape.backward_scratch_len();
     let scratch = sums.room(gpu, needed, 4)?;
     operands.scratch("scratch", &scratch, needed)?;
-    let Some(launch) = shape.backward_plan() else { return Ok(()) };
+    let Some(launch) = shape.backward_plan(matrix) else { return Ok(()) };
     let mut of_before = scratch.part(0..needed / 2)?;
     let mut of_behind = scratch.part(needed / 2..needed)?;
     let mut parameter = FeedForwardBackward {
@@ -165,8 +175,15 @@ pub fn feed_forward_backward(
         (to.weight, to.statistics) = (norm.weight.pointer(), norm.statistics.pointer());
         to.parts = parts.pointer_mut();
     }
-    // SAFETY: as in `feed_forward`; the parts fill the scratch.
-    unsafe { gpu.launch(&launch, &parameter) }?;
+    match matrix {
+        // SAFETY: as in `feed_forward`; the parts fill the scratch.
+        MatrixKernels::Mma => unsafe { gpu.launch(&launch, &parameter) },
+        MatrixKernels::Wgmma => {
+            let maps = shape.tensor_maps(gpu, [fc1.weight, weight2])?;
+            // SAFETY: as above.
+            unsafe { gpu.launch(&launch, &FeedForwardBackwardWgmma::new(maps, parameter)) }
+        }
+    }?;
     before.add(sums, &of_before, shape.blocks())?;
     behind.add(sums, &of_behind, shape.blocks())
 }

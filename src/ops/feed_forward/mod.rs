@@ -14,8 +14,6 @@ mod warpgroups;
 pub use device::{Kept, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]
 pub use plan::FeedForwardShape;
-#[cfg(feature = "cuda")]
-pub use warpgroups::{feed_forward_backward_by_warpgroups, feed_forward_by_warpgroups};
 
 use super::Scalar;
 use super::gemm::{Aligned, Finish, Mat, MatMut, Packed, Write, gemm};

@@ -4,7 +4,7 @@ use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
     FeedForwardBackward, FeedForwardNorm, FeedForwardScale,
 };
-use crate::device::choice::Fusion;
+use crate::device::choice::{Fusion, MatrixKernels};
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
@@ -56,24 +56,19 @@ impl FeedForwardShape {
     /// Whether one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on the chip,
     /// and there are blocks for half the multiprocessors.
     pub fn pays(&self, limits: &Limits) -> bool {
-        self.may_pay(limits, || if limits.wgmma { self.warpgroup_plan() } else { self.plan() })
+        self.may_pay(limits, Self::plan)
     }
 
     /// The same of backward, which takes more shared memory.
     pub fn backward_pays(&self, limits: &Limits) -> bool {
-        self.may_pay(
-            limits,
-            || {
-                if limits.wgmma { self.warpgroup_backward_plan() } else { self.backward_plan() }
-            },
-        )
+        self.may_pay(limits, Self::backward_plan)
     }
 
-    fn may_pay(&self, limits: &Limits, plan: impl FnOnce() -> Option<Plan>) -> bool {
+    fn may_pay(&self, limits: &Limits, plan: fn(&Self, MatrixKernels) -> Option<Plan>) -> bool {
         let enough = |plan: Plan| {
             plan.shared_bytes <= limits.shared_per_block && 2 * plan.grid[0] >= limits.multiprocessors
         };
-        limits.fuse >= Fusion::All && self.check().is_ok() && plan().is_some_and(enough)
+        limits.fuse >= Fusion::All && self.check().is_ok() && plan(self, limits.matrix()).is_some_and(enough)
     }
 
     /// Blocks, each of which gives a part of the gradients of LayerNorm's parameters in backward.
@@ -112,14 +107,22 @@ impl FeedForwardShape {
         self.shared_bytes() + self.width as u32 / 64 * TILE_BYTES
     }
 
-    /// The launch, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
-    pub fn plan(&self) -> Option<Plan> {
-        self.launch("feed_forward", KERNELS, self.shared_bytes())
+    /// The launch by these matrix instructions, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
+    pub fn plan(&self, matrix: MatrixKernels) -> Option<Plan> {
+        match matrix {
+            MatrixKernels::Mma => self.launch("feed_forward", KERNELS, self.shared_bytes()),
+            MatrixKernels::Wgmma => self.warpgroup_plan(),
+        }
     }
 
     /// The same of backward.
-    pub fn backward_plan(&self) -> Option<Plan> {
-        self.launch("feed_forward_backward", BACKWARD_KERNELS, self.backward_shared_bytes())
+    pub fn backward_plan(&self, matrix: MatrixKernels) -> Option<Plan> {
+        match matrix {
+            MatrixKernels::Mma => {
+                self.launch("feed_forward_backward", BACKWARD_KERNELS, self.backward_shared_bytes())
+            }
+            MatrixKernels::Wgmma => self.warpgroup_backward_plan(),
+        }
     }
 
     fn launch(
@@ -199,7 +202,7 @@ mod tests {
         let plan = |rows, width| {
             let shape = FeedForwardShape { rows, width, inner: 1024 };
             shape.check().unwrap();
-            let plan = shape.plan().unwrap();
+            let plan = shape.plan(MatrixKernels::Mma).unwrap();
             plan.check(&Limits::SM_80).unwrap();
             (plan.kernel, plan.grid[0], plan.shared_bytes >> 10)
         };
@@ -207,10 +210,13 @@ mod tests {
         assert_eq!(plan(128, 192), ("feed_forward_c192", 1, 144));
         assert_eq!(plan(129, 256), ("feed_forward_c256", 2, 160));
         let none = FeedForwardShape { rows: 0, width: 64, inner: 64 };
-        assert_eq!((none.plan(), none.backward_plan()), (None, None));
+        for matrix in [MatrixKernels::Mma, MatrixKernels::Wgmma] {
+            assert_eq!((none.plan(matrix), none.backward_plan(matrix)), (None, None));
+        }
         // Backward's widest rows need what a card of 9.0 has; two tiles less fit on one of 8.0.
         let backward = |width, limits: &Limits| {
-            let plan = FeedForwardShape { rows: 129, width, inner: 1024 }.backward_plan().unwrap();
+            let shape = FeedForwardShape { rows: 129, width, inner: 1024 };
+            let plan = shape.backward_plan(MatrixKernels::Mma).unwrap();
             (plan.kernel, plan.grid[0], plan.shared_bytes >> 10, plan.check(limits).is_ok())
         };
         assert_eq!(backward(256, &Limits::SM_90), ("feed_forward_backward_c256", 2, 224, true));

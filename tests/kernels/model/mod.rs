@@ -379,6 +379,7 @@ fn gradients_are_right_by_warpgroups() {
             for kernel in ["feed_forward_wgmma_", "feed_forward_backward_wgmma_"] {
                 assert!(has(kernel) || !on_one, "{kernel}: {launched:?}");
             }
+            assert!(!has("layer_norm_") || !on_one, "{launched:?}");
             for kernel in ["attention_forward_wgmma_", "attention_backward_wgmma_"] {
                 assert_eq!(has(kernel), attends, "{kernel}: {launched:?}");
             }

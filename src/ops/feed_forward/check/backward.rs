@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::super::{FeedForwardShape, feed_forward_backward, feed_forward_backward_by_warpgroups};
+use super::super::{FeedForwardShape, feed_forward_backward};
 use super::{Answer, NamedResult, SHAPES, period};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
@@ -27,8 +28,6 @@ pub struct Problem {
     pub before: layer_norm::check::Problem,
     /// The one behind: of fc2's results, and the network's rows are added.
     pub behind: layer_norm::check::Problem,
-    /// Whether the network is alone: the gradient behind is that of fc2's results, and dx takes the place of d.
-    pub alone: bool,
     /// `[G, C]` and `[C, G]`
     pub weights: [Vec<bf16>; 2],
     /// `[G]`
@@ -48,10 +47,6 @@ const RESULTS: [NamedResult; 8] = [
     ("gradient of the shift before", to_f32),
 ];
 
-/// Those of a network alone.
-const OF_A_NETWORK_ALONE: [NamedResult; 3] =
-    [("inner rows", to_bf16), ("their gradient", to_bf16), ("dx", to_bf16)];
-
 impl Problem {
     /// Normally distributed numbers, the weights so that results are of about that size too; `period` is that of the rows
     /// that the former LayerNorm adds.
@@ -68,12 +63,7 @@ impl Problem {
             layer_norm::check::Problem::normal(NormShape { rows, width }, Some(period), 1e-5, seed)
         };
         let (before, behind) = (norm(period, seed), norm(rows, seed + 1));
-        Problem { shape, before, behind, alone: false, weights, bias, known: OnceLock::new() }
-    }
-
-    /// The same of a network without LayerNorms.
-    pub fn alone(shape: FeedForwardShape, seed: u64) -> Self {
-        Problem { alone: true, ..Self::random(shape, shape.rows, seed) }
+        Problem { shape, before, behind, weights, bias, known: OnceLock::new() }
     }
 
     /// The network's rows `[rows, C]`.
@@ -92,7 +82,7 @@ impl Problem {
     fn exact(&self) -> Answer {
         let FeedForwardShape { rows, width, inner } = self.shape;
         let behind = self.behind.exact().1;
-        let dy = &if self.alone { wide(&self.behind.dy) } else { behind.dx.clone() };
+        let dy = &behind.dx;
         let [weight1, weight2] = self.weights.each_ref().map(|values| wide(values));
         let mut buffer = Aligned::default();
         let mut layer = |x: &[f64], weight: &[f64], bias: &[f64], activation| {
@@ -106,9 +96,6 @@ impl Problem {
         d_hidden.iter_mut().zip(&hidden).filter(|(_, h)| **h <= 0.0).for_each(|(d, _)| *d = 0.0);
         let mut dx = layer(&d_hidden, &transposed(&weight1, width), &of_width, Activation::Identity);
         dx.iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy);
-        if self.alone {
-            return vec![hidden, d_hidden, dx];
-        }
         Self::answer([hidden, d_hidden], self.before.exact_of(&dx).1, behind)
     }
 
@@ -116,11 +103,7 @@ impl Problem {
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
         let behind = self.behind.plain_backward(draw, &narrow(&self.behind.dy));
-        let dy: Vec<f32> = if self.alone {
-            narrow(&self.behind.dy)
-        } else {
-            behind.dx.iter().map(|&value| value as f32).collect()
-        };
+        let dy: Vec<f32> = behind.dx.iter().map(|&value| value as f32).collect();
         let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let product = |a: &[f32], b: &[f32], inputs| plain_product(a, b, &draw.order(inputs), draw.sums);
@@ -138,9 +121,6 @@ impl Problem {
         let dx = product(&d_hidden, &transposed(&weight1, width), inner);
         let dx: Vec<f32> = dx.into_iter().zip(&dy).map(|(dx, dy)| rounded(dx + dy)).collect();
         let inner = [wide(&hidden), wide(&d_hidden)];
-        if self.alone {
-            return inner.into_iter().chain([wide(&dx)]).collect();
-        }
         Self::answer(inner, self.before.plain_backward(draw, &dx), behind)
     }
 
@@ -149,16 +129,15 @@ impl Problem {
         let [exact, plain] = self.known.get_or_init(|| {
             [vec![self.exact()], plain_evaluations(self.shape.rows, |draw| self.plain(draw))]
         });
-        let results = if self.alone { &OF_A_NETWORK_ALONE[..] } else { &RESULTS };
         let of = |at: usize| {
             let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[at][..]).collect();
-            deviation(&kernel[at], &plain, &exact[0][at], results[at].1)
+            deviation(&kernel[at], &plain, &exact[0][at], RESULTS[at].1)
         };
-        (0..kernel.len()).map(|at| (results[at].0, of(at))).collect()
+        (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
     }
 
-    /// The answer of a GPU.
-    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+    /// The answer of a GPU, by these matrix instructions.
+    pub fn solve(&self, gpu: &Gpu, matrix: MatrixKernels) -> Result<Answer, DeviceError> {
         let shape = self.shape;
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
         let (weight1, weight2, bias) = (weight1?, weight2?, uploaded(gpu, &self.bias)?);
@@ -166,18 +145,13 @@ impl Problem {
         let (mut hidden, mut d_hidden) = (hidden?, d_hidden?);
         let (mut d, mut dy) = (uploaded(gpu, &self.behind.dy)?, taken(gpu, shape.values())?);
         let fc1 = DeviceLinear { weight: &weight1, bias: &bias };
-        if self.alone {
-            let (x, inner) = (uploaded(gpu, self.rows())?, [&mut hidden, &mut d_hidden]);
-            feed_forward_backward_by_warpgroups(gpu, &mut dy, inner, &d, &x, fc1, &weight2, shape)?;
-            return [hidden, d_hidden, dy].iter().map(|buffer| Ok(wide(&gpu.download(buffer)?))).collect();
-        }
         let of_norms = [NormRows::new(gpu, &self.before)?, NormRows::new(gpu, &self.behind)?];
         let before = of_norms[0].backward(gpu, &self.before)?;
         let behind = of_norms[1].backward(gpu, &self.behind)?;
         PendingSums::of(gpu, &taken(gpu, shape.backward_scratch_len())?, |sums| {
             let of_inner = [&mut hidden, &mut d_hidden];
             feed_forward_backward(
-                gpu, &mut d, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
+                gpu, matrix, &mut d, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
             )
         })?;
         let backward = |dx: &Buffer<bf16>, norm: &NormBackward<'_>| {
@@ -215,38 +189,42 @@ impl NormRows {
     }
 }
 
-/// Problems of all widths.
-pub fn problems(seed: u64) -> [Problem; 4] {
-    SHAPES.map(|shape| Problem::random(shape, period(shape), seed))
+/// Problems of these shapes.
+pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+    shapes.map(|shape| Problem::random(shape, period(shape), seed))
 }
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, problems(SEED))
+    of_problems(gpu, MatrixKernels::Mma, problems(SHAPES, SEED))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
     let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, SEED);
-    of_problems(gpu, SHAPES.map(at))
+    of_problems(gpu, MatrixKernels::Mma, SHAPES.map(at))
 }
 
 /// Of those whose launch the card can take.
-pub(super) fn of_problems(gpu: &Gpu, problems: [Problem; 4]) -> Result<Vec<Checked>, DeviceError> {
+pub(super) fn of_problems(
+    gpu: &Gpu,
+    matrix: MatrixKernels,
+    problems: [Problem; 4],
+) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for problem in problems {
         let shape = problem.shape;
-        let launch = if problem.alone { shape.warpgroup_backward_plan() } else { shape.backward_plan() };
-        let launch = launch.map(|plan| plan.check(gpu.limits()));
+        let launch = shape.backward_plan(matrix).map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let found = problem.solve(gpu)?;
+        let found = problem.solve(gpu, matrix)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
-            let by = if problem.alone { "by warpgroups" } else { "in one kernel" };
-            let what =
-                format!("network's backward {by}, {rows} rows of {width}, {inner} inner columns: {result}");
+            let what = format!(
+                "network's backward in one kernel by {}, {rows} rows of {width}, {inner} inner columns: {result}",
+                matrix.name()
+            );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));
         }

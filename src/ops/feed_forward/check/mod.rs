@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::{FeedForwardShape, Kept, feed_forward, feed_forward_by_warpgroups};
+use super::{FeedForwardShape, Kept, feed_forward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
@@ -24,10 +25,8 @@ use crate::rng::{Rng, Stream};
 pub struct Problem {
     /// Sizes.
     pub shape: FeedForwardShape,
-    /// The LayerNorm before the network, or where it is alone, the network's rows in the place of what that is of.
+    /// The LayerNorm before the network.
     pub before: layer_norm::check::Problem,
-    /// Whether there is none before it.
-    pub alone: bool,
     /// `[G, C]` and `[C, G]`
     pub weights: [Vec<bf16>; 2],
     /// `[G]` and `[C]`
@@ -82,12 +81,7 @@ impl Problem {
         let norm = [scale, single(normal(width, 1.0))];
         let of_norm = NormShape { rows, width };
         let before = layer_norm::check::Problem::normal(of_norm, Some(period), 1e-5, seed);
-        Problem { shape, before, alone: false, weights, biases, norm, keeps, known: OnceLock::new() }
-    }
-
-    /// The same of a network without a LayerNorm before it.
-    pub fn alone(shape: FeedForwardShape, keeps: bool, seed: u64) -> Self {
-        Problem { alone: true, ..Self::random(shape, shape.rows, keeps, seed) }
+        Problem { shape, before, weights, biases, norm, keeps, known: OnceLock::new() }
     }
 
     /// Added to the variance by both norms.
@@ -96,30 +90,19 @@ impl Problem {
     }
 
     /// Parts of statistics `[rows, 2]` of the norm behind and of the one before, and the network's rows and fc2's results where
-    /// they are kept; of a network alone nothing of what is before it.
-    pub fn answer(&self, y: Vec<f64>, statistics: [&[f64]; 2], kept: Option<[Vec<f64>; 2]>) -> Answer {
+    /// they are kept.
+    pub fn answer(y: Vec<f64>, statistics: [&[f64]; 2], kept: Option<[Vec<f64>; 2]>) -> Answer {
         let parts = statistics.into_iter().flat_map(|statistics| {
             [0, 1].map(|first| statistics.iter().skip(first).step_by(2).copied().collect())
         });
-        let all = std::iter::once(y).chain(parts).chain(kept.into_iter().flatten());
-        all.enumerate().filter(|(at, _)| !self.leaves_out(*at)).map(|(_, result)| result).collect()
-    }
-
-    /// Whether a network alone has no such result.
-    fn leaves_out(&self, result: usize) -> bool {
-        self.alone && (3..6).contains(&result)
-    }
-
-    /// What the network's rows are, of the rows of the LayerNorm before.
-    fn rows<T>(&self, before: impl FnOnce() -> Vec<T>, alone: impl FnOnce(&[bf16]) -> Vec<T>) -> Vec<T> {
-        if self.alone { alone(&self.before.x) } else { before() }
+        std::iter::once(y).chain(parts).chain(kept.into_iter().flatten()).collect()
     }
 
     /// The answer in f64, by the CPU's own layers.
     fn exact(&self) -> Answer {
         let FeedForwardShape { rows, width, inner } = self.shape;
         let before = self.before.exact().0;
-        let x = self.rows(|| before.y, wide);
+        let x = before.y;
         let mut buffer = Aligned::default();
         let mut layer = |at: usize, x: &[f64], outputs: usize, activation| {
             let (weight, bias) = (wide(&self.weights[at]), wide(&self.biases[at]));
@@ -136,14 +119,14 @@ impl Problem {
         let mut saved = Saved::default();
         layer_norm::forward(&mut y, None, &mut saved, Norm { weight: &weight, bias: &bias, eps: self.eps() });
         let statistics: Vec<f64> = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
-        self.answer(y, [&statistics, &before.statistics], self.keeps.then_some([x, output]))
+        Self::answer(y, [&statistics, &before.statistics], self.keeps.then_some([x, output]))
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
         let before = self.before.plain_forward(draw);
-        let x: Vec<f32> = self.rows(|| before.y.iter().map(|&value| value as f32).collect(), narrow);
+        let x: Vec<f32> = before.y.iter().map(|&value| value as f32).collect();
         let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
         let layer = |x: &[f32], weight: &[f32], bias: &[f32], inputs| {
@@ -177,7 +160,7 @@ impl Problem {
             statistics.extend([middle, inverse].map(f64::from));
         }
         let kept = self.keeps.then(|| [before.y, wide(&output)]);
-        self.answer(y, [&statistics, &before.statistics], kept)
+        Self::answer(y, [&statistics, &before.statistics], kept)
     }
 
     /// How far a kernel's answer is off, by the result's name.
@@ -186,17 +169,15 @@ impl Problem {
             exact: self.exact(),
             plain: plain_evaluations(self.shape.rows, |draw| self.plain(draw)),
         });
-        let results: Vec<NamedResult> =
-            (0..RESULTS.len()).filter(|&at| !self.leaves_out(at)).map(|at| RESULTS[at]).collect();
         let of = |at: usize| {
             let plain: Vec<&[f64]> = known.plain.iter().map(|plain| &plain[at][..]).collect();
-            deviation(&kernel[at], &plain, &known.exact[at], results[at].1)
+            deviation(&kernel[at], &plain, &known.exact[at], RESULTS[at].1)
         };
-        (0..kernel.len()).map(|at| (results[at].0, of(at))).collect()
+        (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
     }
 
-    /// The answer of a GPU.
-    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+    /// The answer of a GPU, by these matrix instructions.
+    pub fn solve(&self, gpu: &Gpu, matrix: MatrixKernels) -> Result<Answer, DeviceError> {
         let shape = self.shape;
         let (x, added) = (uploaded(gpu, &self.before.x)?, uploaded(gpu, &self.before.added)?);
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
@@ -213,18 +194,13 @@ impl Problem {
         let (mut y, mut attended, mut output) = (y?, attended?, output?);
         let [before, behind] = [(); 2].map(|()| taken(gpu, 2 * shape.rows));
         let (mut before, mut behind) = (before?, behind?);
-        if self.alone {
-            let (norm, output) = (norms[1], self.keeps.then_some(&mut output));
-            feed_forward_by_warpgroups(gpu, &mut y, output, &mut behind, &x, layers, norm, shape)?;
-        } else {
-            let kept = self.keeps.then_some(Kept { attended: &mut attended, output: &mut output });
-            let statistics = [&mut before, &mut behind];
-            feed_forward(gpu, &mut y, kept, statistics, &x, &added, layers, norms, shape)?;
-        }
+        let kept = self.keeps.then_some(Kept { attended: &mut attended, output: &mut output });
+        let statistics = [&mut before, &mut behind];
+        feed_forward(gpu, matrix, &mut y, kept, statistics, &x, &added, layers, norms, shape)?;
         let rows = |rows: &Buffer<bf16>| Ok::<_, DeviceError>(wide(&gpu.download(rows)?));
         let kept = if self.keeps { Some([rows(&attended)?, rows(&output)?]) } else { None };
         let [behind, before] = [wide(&gpu.download(&behind)?), wide(&gpu.download(&before)?)];
-        Ok(self.answer(rows(&y)?, [&behind, &before], kept))
+        Ok(Self::answer(rows(&y)?, [&behind, &before], kept))
     }
 }
 
@@ -239,13 +215,13 @@ pub const SHAPES: [FeedForwardShape; 4] = [
 /// Rows after which those come again that the LayerNorm before a network adds: of the narrowest in the middle of a block, and of
 /// the next.
 fn period(shape: FeedForwardShape) -> usize {
-    if shape.width == 64 { shape.rows / 7 } else { shape.rows }
+    if shape.width == 64 && shape.rows.is_multiple_of(7) { shape.rows / 7 } else { shape.rows }
 }
 
-/// Problems of all widths, every other one of which keeps what backward needs.
-pub fn problems(seed: u64) -> [Problem; 4] {
+/// Problems of these shapes, every other one of which keeps what backward needs.
+pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
     let mut keeps = false;
-    SHAPES.map(|shape| {
+    shapes.map(|shape| {
         keeps = !keeps;
         Problem::random(shape, period(shape), keeps, seed)
     })
@@ -253,30 +229,35 @@ pub fn problems(seed: u64) -> [Problem; 4] {
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, problems(SEED))
+    of_problems(gpu, MatrixKernels::Mma, problems(SHAPES, SEED))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
     let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, true, SEED);
-    of_problems(gpu, SHAPES.map(at))
+    of_problems(gpu, MatrixKernels::Mma, SHAPES.map(at))
 }
 
 /// Of those whose launch the card can take.
-fn of_problems(gpu: &Gpu, problems: [Problem; 4]) -> Result<Vec<Checked>, DeviceError> {
+fn of_problems(
+    gpu: &Gpu,
+    matrix: MatrixKernels,
+    problems: [Problem; 4],
+) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for problem in problems {
         let shape = problem.shape;
-        let launch = if problem.alone { shape.warpgroup_plan() } else { shape.plan() };
-        let launch = launch.map(|plan| plan.check(gpu.limits()));
+        let launch = shape.plan(matrix).map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let found = problem.solve(gpu)?;
+        let found = problem.solve(gpu, matrix)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
-            let by = if problem.alone { "by warpgroups" } else { "in one kernel" };
-            let what = format!("network {by}, {rows} rows of {width}, {inner} inner columns: {result}");
+            let what = format!(
+                "network in one kernel by {}, {rows} rows of {width}, {inner} inner columns: {result}",
+                matrix.name()
+            );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));
         }

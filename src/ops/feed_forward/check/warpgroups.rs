@@ -1,27 +1,19 @@
 //! The row-wise network by matrix instructions of warpgroups, on a device that has them.
 
 use super::super::FeedForwardShape;
-use super::{Problem, of_problems};
+use super::{of_problems, problems};
 use crate::device::check::{Checked, SEED};
+use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Gpu, choice};
 
 /// Clusters of full blocks, of one with a warpgroup alone, and of one without rows; every width, and weights that go round and
 /// that do not.
 pub const SHAPES: [FeedForwardShape; 4] = [
-    FeedForwardShape { rows: 261, width: 64, inner: 448 },
+    FeedForwardShape { rows: 259, width: 64, inner: 448 },
     FeedForwardShape { rows: 70, width: 128, inner: 128 },
     FeedForwardShape { rows: 20, width: 192, inner: 64 },
     FeedForwardShape { rows: 65, width: 256, inner: 320 },
 ];
-
-/// Problems of networks alone, every other one of which keeps what backward needs.
-pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
-    let mut keeps = false;
-    shapes.map(|shape| {
-        keeps = !keeps;
-        Problem::alone(shape, keeps, seed)
-    })
-}
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
@@ -35,7 +27,7 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 
 fn where_there_are_some(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
     match choice::check_wgmma(gpu.info()) {
-        Ok(()) => of_problems(gpu, problems(shapes, SEED)),
+        Ok(()) => of_problems(gpu, MatrixKernels::Wgmma, problems(shapes, SEED)),
         Err(_) => Ok(Vec::new()),
     }
 }
