@@ -1,30 +1,57 @@
 #include "feed_forward.cuh"
 
-// The row-wise network of a block, the LayerNorm before it and the one behind: inner rows stay on the chip.
+// The row-wise network of a block, the LayerNorm before it and the one behind, and what the next attention takes of it: inner
+// rows stay on the chip.
 //
 //   y = LayerNorm₂(x + f),   f = fc2(ReLU(fc1(x))),   x = LayerNorm₁(x₁ + added[i % period]),
-//   LayerNorm(v) = γ·(v − mean)/√(variance + eps) + β
+//   LayerNorm(v) = γ·(v − mean)/√(variance + eps) + β,   out = activation(y·Wᵀ + b)
 //
 // Shapes      x₁, y, attended (x), output (f) [rows, C]; added [period, C]; weight1 [G, C], bias1 [G]; weight2 [C, G], bias2
-//             [C]; γ, β [C]; statistics [rows, 2]: mean, 1/√(variance + eps).
-// Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, lengths, no
+//             [C]; γ, β [C]; statistics [rows, 2]: mean, 1/√(variance + eps); of the projection W [P, C], b [P], out [P / width,
+//             rows, width], or none (P = 0).
+// Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, P of C, lengths, no
 //             overlap.
 // Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns; a warp a row of the LayerNorm before.
 //             Shared memory: x (256·C bytes), 128 columns of the inner rows (32 KiB), two stages of weights (32 KiB each, 16 at
-//             C = 64): 160 KiB at C = 256. What is added to x₁ stands where inner rows and weights do not yet.
-// Types       bf16 in and out; x, inner rows and f are rounded to bf16, as apart kernels round them; all sums in f32.
+//             C = 64): 160 KiB at C = 256. What is added to x₁ stands where inner rows and weights do not yet; f and then y
+//             take x's place, a projection's results on their way out that of inner rows.
+// Types       bf16 in and out; x, inner rows, f and y are rounded to bf16, as apart kernels round them; all sums in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` has them, and of the LayerNorm before as
-//             `layer_norm_forward` has them: x and f have the same bits. A row has the same bits in any batch. No atomics.
-// Writes      `=`: y, statistics, and attended and output where they are not null.
-// Cost        4·rows·C·G FLOPs; 6·C bytes a row, 4·C more for backward, where four kernels have 16·C + 4·G; the weights once for
-//             128 rows, by way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared
-//             memory a product (counters.txt).
+//             `layer_norm_forward` has them: x and f have the same bits, and out those of `linear_forward` of y. A row has the
+//             same bits in any batch. No atomics.
+// Writes      `=`: y, statistics, a projection's out, and attended and output where they are not null.
+// Cost        4·rows·C·G FLOPs, 2·rows·C·P more for a projection; 6·C bytes a row, 4·C more for backward, where four kernels
+//             have 16·C + 4·G, and 2·P for a projection, where a kernel of its own reads y again; the weights once for 128 rows,
+//             by way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared memory a
+//             product (counters.txt).
 
 namespace feed_forward {
 namespace {
 
 // A sum of each row for each of the warps that share it.
 constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
+
+// A thread's lane, and where its warp's results begin: found anew wherever it is asked for, as registers are scarce.
+template <int C> struct Part {
+    int lane, row, column_warp, column;
+
+    __device__ __forceinline__ Part() {
+        const int thread = ptx::thread(), warp = thread >> 5;
+        lane = thread & 31;
+        row = warp / COLUMN_WARPS * WARP_ROWS;
+        column_warp = warp % COLUMN_WARPS;
+        column = column_warp * (C / COLUMN_WARPS);
+    }
+
+    // Where a pair of results stands in tiles from `place` on, as `gemm::for_pairs` counts them.
+    __device__ __forceinline__ ptx::Shared pair(int place, int at, int d) const {
+        const int piece = column / 8 + d;
+        return tile(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+    }
+};
+
+// A block's results.
+template <int C> using Results = float[WARP_ROWS / 16][C / COLUMN_WARPS / 8][4];
 
 // What a block has in shared memory.
 template <int C> struct Shared {
@@ -33,17 +60,17 @@ template <int C> struct Shared {
     static constexpr int OTHER = INNER;
     static_assert(OTHER + C / 64 * TILE <= STAGES + STAGE<C>);
 
-    // When weights are no longer needed, what stands in rows takes their place, and sums come behind.
+    // Sums take the place of inner rows that are no longer needed.
     static __device__ __forceinline__ ptx::Shared sums(int number) {
-        static_assert(C / 64 * TILE + 3 * SUMS <= 2 * TILE + 2 * STAGE<C>);
-        return ptx::shared_base() + INNER + C / 64 * TILE + number * SUMS;
+        static_assert(3 * SUMS <= 2 * TILE);
+        return ptx::shared_base() + INNER + number * SUMS;
     }
 };
 
 // The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
-// a step, then those of fc2, 64 of the chunk a step.
+// a step, then those of fc2, 64 of the chunk a step; and for each C results of a projection its own, 64 columns of C a step.
 template <int C> struct Weights {
-    static constexpr int STEPS1 = (C + 127) / 128, STEPS = STEPS1 + CHUNK / 64;
+    static constexpr int STEPS1 = (C + 127) / 128, STEPS = STEPS1 + CHUNK / 64, PROJECTION_STEPS = C / 64;
 
     const FeedForward &p;
     int step, steps;
@@ -61,6 +88,10 @@ template <int C> struct Weights {
                 const gemm::Matrix<const uint16_t> weight{p.weight2, C, p.inner};
                 gemm::load<C, THREADS>(stage(number), weight.columns(0, first + (of_chunk - STEPS1) * 64), C);
             }
+        } else if (const int behind = number - steps; behind < p.projection.outputs / 64) {
+            const gemm::Matrix<const uint16_t> weight{p.projection.weight, p.projection.outputs, C};
+            const int first = behind / PROJECTION_STEPS * C, column = behind % PROJECTION_STEPS * 64;
+            gemm::load<C, THREADS>(stage(number), weight.columns(first, column), C);
         }
         ptx::cp_async_commit();
     }
@@ -72,7 +103,9 @@ template <int C> struct Weights {
 };
 
 // The sum over a whole row of each thread's values of its eight rows: `own` of the thread's columns, and the total.
-template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], int number, int row, int warp, int lane) {
+template <int C>
+__device__ __forceinline__ void sum_rows(float (&own)[4][2], int number) {
+    const Part<C> part;
     const ptx::Shared sums = Shared<C>::sums(number);
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
@@ -80,8 +113,8 @@ template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], in
         for (int half = 0; half < 2; ++half) {
             own[m][half] += ptx::shuffle_xor(own[m][half], 1);
             own[m][half] += ptx::shuffle_xor(own[m][half], 2);
-            const int at = row + m * 16 + half * 8 + (lane >> 2);
-            if ((lane & 3) == 0) ptx::store_shared(sums + (at * COLUMN_WARPS + warp) * 4, own[m][half]);
+            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);
+            if ((part.lane & 3) == 0) ptx::store_shared(sums + (at * COLUMN_WARPS + part.column_warp) * 4, own[m][half]);
         }
     }
     ptx::barrier();
@@ -89,7 +122,7 @@ template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], in
     for (int m = 0; m < 4; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int at = row + m * 16 + half * 8 + (lane >> 2);
+            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);
             const auto all = ptx::load_shared<float4>(sums + at * COLUMN_WARPS * 4);
             own[m][half] = all.x + all.y + (all.z + all.w);
         }
@@ -98,7 +131,8 @@ template <int C> __device__ __forceinline__ void sum_rows(float (&own)[4][2], in
 
 // The LayerNorm before the network, in the place of the block's rows; those behind the last stay 0.
 template <int C>
-__device__ __forceinline__ void norm_before(const FeedForward &p, int first, int valid, int lane, int warp) {
+__device__ __forceinline__ void norm_before(const FeedForward &p, int first, int valid) {
+    const int thread = ptx::thread(), lane = thread & 31, warp = thread >> 5;
     const bool inside[1] = {lane < C / 8};
     float weight[PIECE] = {}, bias[PIECE] = {};
     if (inside[0]) {
@@ -124,24 +158,12 @@ __device__ __forceinline__ void norm_before(const FeedForward &p, int first, int
     }
 }
 
-template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
+// fc2(ReLU(fc1(x))) but for fc2's bias.
+template <int C>
+__device__ __forceinline__ void network(Results<C> &results, const FeedForward &p, Weights<C> &weights) {
     using Place = Shared<C>;
-    constexpr int N = C / COLUMN_WARPS / 8;
-    constexpr float SHARE = 1.0f / C;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
-    const int first = blockIdx.x * ROWS, valid = p.rows - first;
-
-    load_rows<C>(Place::X, p.x, p.rows, first);
-    load_repeated<C>(Place::OTHER, p.added, first, p.period, valid);
-    ptx::cp_async_commit();
-    Weights<C> weights(p);
-    weights.load(0);
-    ptx::cp_async_wait<1>();
-    ptx::barrier();
-    norm_before<C>(p, first, valid, lane, warp);
-
-    float results[4][N][4];
+    const Part<C> part;
+    const int lane = part.lane, row = part.row, column_warp = part.column_warp;
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
@@ -159,27 +181,32 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             const Tile<64> stage = next(weights);
-            gemm::multiply<false, false>(results, tile(Place::INNER, step), row, stage, lane, column_warp * (C / 4));
+            gemm::multiply<false, false>(results, tile(Place::INNER, step), row, stage, lane, part.column);
         }
     }
+}
 
-    // f, rounded as it is kept, and then v.
-    const int column = column_warp * (C / 4);
-    gemm::add_bias(results, p.bias2 + column, false, lane);
-    // All threads are done with inner rows and weights, whose place f takes.
-    ptx::barrier();
-    const auto at_pair = [&](int place, int at, int d) {
-        const int piece = column / 8 + d;
-        return tile(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
-    };
-    gemm::for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
-        const uint32_t f = ptx::pack_bf16(low, high), other = ptx::load_shared<uint32_t>(at_pair(Place::X, at, d));
-        if (p.output != nullptr) ptx::store_shared(at_pair(Place::INNER, at, d), f);
+// v = x + f, with f in the place of x where it is kept.
+template <int C> __device__ __forceinline__ void add_residual(Results<C> &results, const FeedForward &p) {
+    constexpr int X = Shared<C>::X;
+    const Part<C> part;
+    gemm::add_bias(results, p.bias2 + part.column, false, part.lane);
+    gemm::for_pairs(results, part.lane, [&](int at, int d, float &low, float &high) {
+        // Rounded as it is kept.
+        const uint32_t f = ptx::pack_bf16(low, high), other = ptx::load_shared<uint32_t>(part.pair(X, at, d));
+        // A lane's pairs take the place of those that it has read.
+        if (p.output != nullptr) ptx::store_shared(part.pair(X, at, d), f);
         low = bf16_low(f) + bf16_low(other);
         high = bf16_high(f) + bf16_high(other);
     });
+}
 
-    // As LayerNorm alone: what is left of the mean is taken away as well.
+// The LayerNorm behind the network, whose rows y take x's place. As LayerNorm alone: what is left of the mean is taken away as
+// well.
+template <int C>
+__device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForward &p, int first, int valid) {
+    constexpr int N = C / COLUMN_WARPS / 8, X = Shared<C>::X;
+    constexpr float SHARE = 1.0f / C;
     float mean[4][2] = {}, sum[4][2];
 #pragma unroll
     for (int pass = 0; pass < 3; ++pass) {
@@ -198,7 +225,9 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
                 }
             }
         }
-        sum_rows<C>(sum, pass, row, column_warp, lane);
+        sum_rows<C>(sum, pass);
+        // f is there since this sum was waited for, and goes out before the next one is.
+        if (pass == 0 && p.output != nullptr) store_rows<C>(p.output + static_cast<size_t>(first) * C, X, valid);
         if (pass == 2) continue;
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
@@ -214,14 +243,15 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
             }
         }
     }
+    const Part<C> part;
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float variance = fmaf(sum[m][half], SHARE, p.eps), near = rsqrtf(variance);
             sum[m][half] = fmaf(0.5f * near, fmaf(-variance * near, near, 1.0f), near);
-            const int at = row + m * 16 + half * 8 + (lane >> 2);
-            if (column_warp == 0 && (lane & 3) == 0 && at < valid) {
+            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);
+            if (part.column_warp == 0 && (part.lane & 3) == 0 && at < valid) {
                 ptx::store_global(reinterpret_cast<float2 *>(p.behind.statistics) + first + at,
                                   make_float2(mean[m][half], sum[m][half]));
             }
@@ -229,25 +259,100 @@ template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
     }
 #pragma unroll
     for (int d = 0; d < N; ++d) {
-        const int of_lane = column + d * 8 + 2 * (lane & 3);
-        const float2 scale = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.scale + of_lane));
-        const float2 shift = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.shift + of_lane));
+        const int column = part.column + d * 8 + 2 * (part.lane & 3);
+        const float2 scale = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.scale + column));
+        const float2 shift = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.shift + column));
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float low = fmaf(results[m][d][2 * half] * sum[m][half], scale.x, shift.x);
                 const float high = fmaf(results[m][d][2 * half + 1] * sum[m][half], scale.y, shift.y);
-                // A lane's pairs take the place of those that it has read.
-                const int at = m * 16 + half * 8 + (lane >> 2);
-                ptx::store_shared(at_pair(Place::X, at, d), ptx::pack_bf16(low, high));
+                const int at = m * 16 + half * 8 + (part.lane >> 2);
+                ptx::store_shared(part.pair(X, at, d), ptx::pack_bf16(low, high));
             }
         }
     }
+}
+
+// Stores C columns of a projection, from `column` on, by way of the place of inner rows, where there is room for half of each
+// warp's rows: its own.
+template <int C>
+__device__ __forceinline__ void store_projection(const Results<C> &results, const FeedForward &p, int first, int valid,
+                                                 int column) {
+    constexpr int N = C / COLUMN_WARPS / 8, HALF = WARP_ROWS / 2;
+    static_assert(C / 64 * Tile<64>::bytes(ROWS / 2) <= 2 * TILE);
+    const Part<C> part;
+    const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
+    const auto place = [&](int row, int piece) {
+        return gemm::next({ptx::shared_base() + Shared<C>::INNER}, piece / 8).at(part.row / 2 + row, piece % 8);
+    };
+#pragma unroll
+    for (int of_half = 0; of_half < 2; ++of_half) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+#pragma unroll
+                for (int d = 0; d < N; ++d) {
+                    const float *pair = &results[of_half * 2 + m][d][2 * half];
+                    const ptx::Shared to = place(m * 16 + half * 8 + (part.lane >> 2), part.column / 8 + d);
+                    ptx::store_shared(to + (part.lane & 3) * 4, ptx::pack_bf16(pair[0], pair[1]));
+                }
+            }
+        }
+        ptx::sync_warp();
+#pragma unroll 4
+        for (int i = part.lane; i < HALF * N; i += 32) {
+            const int row = part.row + of_half * HALF + i / N, piece = part.column / 8 + i % N;
+            if (row < valid) {
+                const auto to = out.columns(first + row, column + piece / 8 * 64).at(0, piece % 8);
+                ptx::store_global(reinterpret_cast<uint4 *>(to), ptx::load_shared<uint4>(place(i / N, piece)));
+            }
+        }
+        // All lanes are done with them.
+        ptx::sync_warp();
+    }
+}
+
+// What the next layer makes of y, C columns at a time.
+template <int C>
+__device__ __forceinline__ void project(Results<C> &results, const FeedForward &p, Weights<C> &weights, int first,
+                                        int valid) {
+#pragma unroll 1
+    for (int column = 0; column < p.projection.outputs; column += C) {
+        const Part<C> part;
+        gemm::clear(results);
+#pragma unroll 1
+        for (int k = 0; k < C / 64; ++k) {
+            const Tile<64> stage = next(weights);
+            gemm::multiply<false, false>(results, tile(Shared<C>::X, k), part.row, stage, part.lane, part.column);
+        }
+        gemm::add_bias(results, p.projection.bias + column + part.column, p.projection.relu != 0, part.lane);
+        store_projection<C>(results, p, first, valid, column);
+    }
+}
+
+template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
+    using Place = Shared<C>;
+    const int first = blockIdx.x * ROWS, valid = p.rows - first;
+    load_rows<C>(Place::X, p.x, p.rows, first);
+    load_repeated<C>(Place::OTHER, p.added, first, p.period, valid);
+    ptx::cp_async_commit();
+    Weights<C> weights(p);
+    weights.load(0);
+    ptx::cp_async_wait<1>();
     ptx::barrier();
-    const size_t to = static_cast<size_t>(first) * C;
-    if (p.output != nullptr) store_rows<C>(p.output + to, Place::INNER, valid);
-    store_rows<C>(p.y + to, Place::X, valid);
+    norm_before<C>(p, first, valid);
+    Results<C> results;
+    network<C>(results, p, weights);
+    // All threads are done with inner rows, whose place sums take.
+    ptx::barrier();
+    add_residual<C>(results, p);
+    norm_behind<C>(results, p, first, valid);
+    ptx::barrier();
+    store_rows<C>(p.y + static_cast<size_t>(first) * C, Place::X, valid);
+    project<C>(results, p, weights, first, valid);
 }
 
 } // namespace

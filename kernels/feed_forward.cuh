@@ -95,7 +95,7 @@ __device__ __forceinline__ void load_sum(float (&sum)[PIECE], int first, int sec
 template <int C> __device__ __forceinline__ void store_rows(uint16_t *to, int place, int valid) {
     constexpr int PIECES = C / 8;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+    for (int i = ptx::thread(); i < ROWS * PIECES; i += THREADS) {
         const int row = i / PIECES, piece = i % PIECES;
         if (row >= valid) break;
         const auto value = ptx::load_shared<uint4>(tile(place, piece / 8).at(row, piece % 8));

@@ -24,6 +24,24 @@ typedef struct FeedForwardScale {
     float *statistics;
 } FeedForwardScale;
 
+/** The layer behind, of the network's results: what attention reads of them. */
+typedef struct FeedForwardProjection {
+    /** [P, C] bf16 */
+    const uint16_t *weight;
+    /** [P] f32 */
+    const float *bias;
+    /** [P / width, rows, width] bf16 */
+    uint16_t *out;
+    /** P: a multiple of C, 0 where nothing is projected. */
+    int32_t outputs;
+    /** 32, 64 or P. */
+    int32_t width;
+    /** Whether a ReLU follows. */
+    int32_t relu;
+    /** Fills the struct. */
+    int32_t unused;
+} FeedForwardProjection;
+
 /** Arguments of `feed_forward_c{C}`. */
 typedef struct FeedForward {
     /** [rows, C] bf16: what the LayerNorm before the network is of. */
@@ -48,6 +66,8 @@ typedef struct FeedForward {
     uint16_t *output;
     /** [rows, C] bf16. */
     uint16_t *y;
+    /** What is computed of y besides. */
+    FeedForwardProjection projection;
     int32_t rows;
     /** G. */
     int32_t inner;

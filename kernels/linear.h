@@ -14,6 +14,8 @@ enum {
     LINEAR_SHARED_BYTES = 49152,
     /** Layers of whose parameters one launch computes the gradients, at most. */
     LINEAR_LAYERS = 4,
+    /** Layers whose forward is one launch, at most. */
+    LINEAR_FORWARD_LAYERS = 16,
 };
 
 /** How the gradient of a layer's input is finished. */
@@ -47,6 +49,12 @@ typedef struct LinearForward {
     /** Fills the struct. */
     int32_t unused;
 } LinearForward;
+
+/** Arguments of `linear_few_rows_layers`. */
+typedef struct LinearLayers {
+    /** Of the same sizes, one for each blockIdx.y. */
+    LinearForward layers[LINEAR_FORWARD_LAYERS];
+} LinearLayers;
 
 /** Arguments of `linear_backward_input`. */
 typedef struct LinearBackwardInput {

@@ -3,14 +3,15 @@
 
 #include "gemm.cuh"
 
-// A linear layer's forward where blocks of 128 rows would leave most of a card idle: a single query's documents.
+// A linear layer's forward where blocks of 128 rows would leave most of a card idle: a single query's documents, or the inducing
+// points of all blocks of a model, each with a layer of its own.
 //
 //   y = activation(x·Wᵀ + b)
 //
-// Shapes      x [N, in]; W [out, in]; b [out]; y [out / width, N, width], as `linear_forward` has it.
+// Shapes      x [N, in]; W [out, in]; b [out]; y [out / width, N, width], as `linear_forward` has it; of several layers all alike.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
-// Launch      grid (out / 64 · N / ROWS), the columns fastest, ROWS 16 or 32; 128 threads, a warp for each 16 of the block's 64
-//             columns. Shared memory: four stages of 64 of the inner dimension, 40 or 48 KiB, of which three are on their way.
+// Launch      grid (out / 64 · N / ROWS, layers), the columns fastest, ROWS 16 or 32; 128 threads, a warp for each 16 of the
+//             block's 64 columns. Shared memory: four stages of 64 of the inner dimension, 40 or 48 KiB, of which three are on their way.
 // Types       bf16 in and out, bias f32, all sums in f32; the last step is rounded once.
 // Determinism sums over the inner dimension in order: the bits are those of `linear_forward`. No atomics.
 // Writes      `=`: y.
@@ -77,3 +78,8 @@ template <int ROWS> __device__ __forceinline__ void forward(const LinearForward 
     }
 LINEAR_FEW_ROWS(linear_few_rows_16, 16)
 LINEAR_FEW_ROWS(linear_few_rows_32, 32)
+
+extern "C" __global__ void __launch_bounds__(LINEAR_FEW_ROWS_THREADS, 4)
+    linear_few_rows_layers(const __grid_constant__ LinearLayers p) {
+    forward<16>(p.layers[blockIdx.y]);
+}

@@ -103,6 +103,14 @@ impl LinearSlots {
         [self.weight.range(), self.bias.range()]
     }
 
+    /// Both as one layer, where the other's weight and bias stand right behind this one's.
+    pub fn joined(&self, next: &LinearSlots) -> Option<LinearSlots> {
+        let run = |first: &Slot, next: &Slot| {
+            (first.0.end == next.0.start).then_some(Slot(first.0.start..next.0.end))
+        };
+        Some(LinearSlots { weight: run(&self.weight, &next.weight)?, bias: run(&self.bias, &next.bias)? })
+    }
+
     /// The layer's gradients, and those of a slot before it.
     pub fn of_mut_beside<'a, T>(
         &self,
@@ -242,12 +250,18 @@ pub struct ParamLayout {
 impl ParamLayout {
     /// The parameters of the model that `config` describes, one after the other.
     pub fn new(config: &ModelConfig) -> Self {
-        Self::aligned(config, 1)
+        Self::lay_out(config, 1, false)
     }
 
     /// The same parameters as kernels read them: each begins at a multiple of `alignment` values, and so many are in a
-    /// row of the matrix that reads the features, behind which it is filled up.
+    /// row of the matrix that reads the features, behind which it is filled up. Both attention blocks of an induced one have
+    /// their projections together, so that k and v of the former and q of the latter, which are of the same rows, are one layer.
     pub fn aligned(config: &ModelConfig, alignment: usize) -> Self {
+        Self::lay_out(config, alignment, true)
+    }
+
+    /// `joins` says whether projections stand together where kernels compute them together.
+    fn lay_out(config: &ModelConfig, alignment: usize, joins: bool) -> Self {
         let (c, g) = (config.hidden_size, config.ffn_size);
         let mut table = Table { parameters: Vec::new(), len: 0, alignment };
         let features = config.input_size();
@@ -270,17 +284,16 @@ impl ParamLayout {
             .map(|t| {
                 let name = format!("blocks.{t}");
                 match config.encoder {
-                    Encoder::Msab => BlockSlots::Msab(table.mab(&name, c, Some(g))),
+                    Encoder::Msab => BlockSlots::Msab(table.mab(&name, c, Some(g), None)),
                     Encoder::Imsab => {
                         let inner = config.inner_ffn.then_some(g);
+                        let points = [config.num_inducing, c];
+                        let inducing = table.add(format!("{name}.inducing"), &points, Init::Normal(0.1));
+                        let mut both = joins.then(|| table.projection_room(2, c));
                         BlockSlots::Imsab {
-                            inducing: table.add(
-                                format!("{name}.inducing"),
-                                &[config.num_inducing, c],
-                                Init::Normal(0.1),
-                            ),
-                            induce: table.mab(&format!("{name}.induce"), c, inner),
-                            attend: table.mab(&format!("{name}.attend"), c, inner),
+                            inducing,
+                            induce: table.mab(&format!("{name}.induce"), c, inner, both.as_mut()),
+                            attend: table.mab(&format!("{name}.attend"), c, inner, both.as_mut()),
                             ffn: (!config.inner_ffn).then(|| table.ffn(&name, c, g)),
                         }
                     }
@@ -292,7 +305,7 @@ impl ParamLayout {
         ParamLayout { parameters: table.parameters, len, input, ordinals, blocks, score }
     }
 
-    /// Every parameter, in the order of the flat array.
+    /// Every parameter, in the order in which they were laid out: of [`new`](Self::new) that of the flat array.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
@@ -334,14 +347,38 @@ struct Table {
     alignment: usize,
 }
 
+/// Where weights and biases of projections go that stand together, each behind the last one of its kind.
+struct ProjectionRoom {
+    weights: usize,
+    biases: usize,
+}
+
 impl Table {
     fn add(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> Slot {
-        let offset = self.len.next_multiple_of(self.alignment);
+        let mut end = self.len;
+        let slot = self.add_behind(&mut end, name, shape, init);
+        self.len = end;
+        slot
+    }
+
+    /// Behind `end`, which is that of this parameter then.
+    fn add_behind(&mut self, end: &mut usize, name: impl Into<String>, shape: &[usize], init: Init) -> Slot {
+        let offset = end.next_multiple_of(self.alignment);
         let parameter = Parameter { name: name.into(), shape: shape.to_vec(), offset, init };
         let slot = Slot(parameter.range());
-        self.len = slot.0.end;
+        *end = slot.0.end;
         self.parameters.push(parameter);
         slot
+    }
+
+    /// Room for q, k and v of so many attention blocks.
+    fn projection_room(&mut self, blocks: usize, c: usize) -> ProjectionRoom {
+        let mut take = |len: usize| {
+            let begin = self.len.next_multiple_of(self.alignment);
+            self.len = begin + 3 * blocks * len.next_multiple_of(self.alignment);
+            begin
+        };
+        ProjectionRoom { weights: take(c * c), biases: take(c) }
     }
 
     fn linear(&mut self, name: &str, outputs: usize, inputs: usize) -> LinearSlots {
@@ -358,11 +395,20 @@ impl Table {
         }
     }
 
-    fn projections(&mut self, name: &str, c: usize) -> ProjectionSlots {
-        let [q, k, v] =
-            ["q", "k", "v"].map(|part| self.add(format!("{name}.{part}.weight"), &[c, c], Init::Glorot));
-        let [q_bias, k_bias, v_bias] =
-            ["q", "k", "v"].map(|part| self.add(format!("{name}.{part}.bias"), &[c], Init::Zeros));
+    /// In `room`, or in some of its own.
+    fn projections(&mut self, name: &str, c: usize, room: Option<&mut ProjectionRoom>) -> ProjectionSlots {
+        let mut own;
+        let ProjectionRoom { weights, biases } = match room {
+            Some(room) => room,
+            None => {
+                own = self.projection_room(1, c);
+                &mut own
+            }
+        };
+        let [q, k, v] = ["q", "k", "v"]
+            .map(|part| self.add_behind(weights, format!("{name}.{part}.weight"), &[c, c], Init::Glorot));
+        let [q_bias, k_bias, v_bias] = ["q", "k", "v"]
+            .map(|part| self.add_behind(biases, format!("{name}.{part}.bias"), &[c], Init::Zeros));
         let run = |first: &Slot, last: &Slot| Slot(first.0.start..last.0.end);
         ProjectionSlots {
             qkv: LinearSlots { weight: run(&q, &v), bias: run(&q_bias, &v_bias) },
@@ -379,9 +425,15 @@ impl Table {
         }
     }
 
-    fn mab(&mut self, name: &str, c: usize, ffn: Option<usize>) -> MabSlots {
+    fn mab(
+        &mut self,
+        name: &str,
+        c: usize,
+        ffn: Option<usize>,
+        projections: Option<&mut ProjectionRoom>,
+    ) -> MabSlots {
         MabSlots {
-            projections: self.projections(&format!("{name}.attention"), c),
+            projections: self.projections(&format!("{name}.attention"), c, projections),
             norm: self.norm(&format!("{name}.norm1"), c),
             ffn: ffn.map(|g| self.ffn(name, c, g)),
         }

@@ -1,14 +1,15 @@
 //! The row-wise network in one kernel.
 
+use std::cell::Cell;
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{FeedForward, FeedForwardScale, LinearForward};
+use setrank::device::abi::{FeedForward, FeedForwardProjection, FeedForwardScale, LinearForward};
 use setrank::device::check::Deviation;
 use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Gpu, Limits};
-use setrank::ops::feed_forward::check::{Problem, SHAPES, problems};
-use setrank::ops::feed_forward::{FeedForwardShape, Kept, feed_forward};
+use setrank::ops::feed_forward::check::{Problem, SHAPES, projecting};
+use setrank::ops::feed_forward::{FeedForwardShape, Kept, Projection, feed_forward};
 use setrank::ops::layer_norm::DeviceNorm;
 use setrank::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape};
 use setrank_emulator::driver::{self, Configuration};
@@ -60,10 +61,22 @@ pub fn buffers(
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let plan = self.shape.plan(MatrixKernels::Mma).expect("a problem has rows");
+        let (shape, norm) = (self.shape, &self.before);
         let weights = [offset_of!(FeedForward, weight1), offset_of!(FeedForward, weight2)];
-        let numbers = self.shape.numbers(self.before.period(), self.eps());
-        family::launch(plan, &numbers, buffers(self, 0, weights))
+        let mut buffers = buffers(self, 0, weights);
+        let mut numbers = shape.numbers(norm.period(), self.eps());
+        if let Some(layer) = &self.projection {
+            let outputs = layer.outputs();
+            numbers = shape.projecting(numbers, outputs, layer.layout, layer.activation).unwrap();
+            let begin = offset_of!(FeedForward, projection);
+            let [weight, bias] =
+                [offset_of!(FeedForwardProjection, weight), offset_of!(FeedForwardProjection, bias)];
+            let out = offset_of!(FeedForwardProjection, out);
+            buffers.push((begin + weight, "the projection's weight", given(&layer.weight)));
+            buffers.push((begin + bias, "the projection's bias", given(&layer.bias)));
+            buffers.push((begin + out, "projection", poisoned::<bf16>(shape.rows * outputs)));
+        }
+        family::launch(shape.plan(MatrixKernels::Mma).expect("a problem has rows"), &numbers, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -74,7 +87,8 @@ impl family::Problem for Problem {
             family::result::<f32>(launch, name).into_iter().map(f64::from).collect()
         });
         let kept = self.keeps.then(|| ["attended", "output"].map(rows));
-        self.deviations(&Problem::answer(rows("y"), [&behind, &before], kept))
+        let projection = self.projection.as_ref().map(|_| rows("projection"));
+        self.deviations(&self.answer(rows("y"), [&behind, &before], kept, projection))
     }
 }
 
@@ -115,7 +129,7 @@ pub const fn a_period_left_out(kernels: &'static str, found_by: &'static [&'stat
 /// Bugs are planted in the narrowest kernel: the others are the same template.
 const NARROW: &str = "feed_forward_c64";
 
-const BUGS: [Bug; 18] = [
+const BUGS: [Bug; 25] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
@@ -159,9 +173,9 @@ const BUGS: [Bug; 18] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "results that take the place of weights that are read",
+        what: "sums that take the place of inner rows that are read",
         file: "feed_forward.cu",
-        right: "    // All threads are done with inner rows and weights, whose place f takes.\n    ptx::barrier();\n",
+        right: "    // All threads are done with inner rows, whose place sums take.\n    ptx::barrier();\n",
         wrong: "",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
@@ -177,16 +191,16 @@ const BUGS: [Bug; 18] = [
     Bug {
         what: "sums of columns that are not waited for",
         file: "feed_forward.cu",
-        right: "    ptx::barrier();\n#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = row + m * 16 + half * 8 + (lane >> 2);\n            const auto all",
-        wrong: "#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = row + m * 16 + half * 8 + (lane >> 2);\n            const auto all",
+        right: "    ptx::barrier();\n#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
+        wrong: "#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", WRONG_RESULTS],
     },
     Bug {
         what: "one place for all sums",
         file: "feed_forward.cu",
-        right: "sum_rows<C>(sum, pass, row,",
-        wrong: "sum_rows<C>(sum, 0, row,",
+        right: "sum_rows<C>(sum, pass);",
+        wrong: "sum_rows<C>(sum, 0);",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
@@ -234,10 +248,66 @@ const BUGS: [Bug; 18] = [
     Bug {
         what: "rows that are stored before they are there",
         file: "feed_forward.cu",
-        right: "    ptx::barrier();\n    const size_t to",
-        wrong: "    const size_t to",
+        right: "    ptx::barrier();\n    store_rows<C>(p.y",
+        wrong: "    store_rows<C>(p.y",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "fc2's results that go out when others stand there",
+        file: "feed_forward.cu",
+        right: "if (pass == 0 && p.output",
+        wrong: "if (pass == 2 && p.output",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first columns' weights for all of a projection",
+        file: "feed_forward.cu",
+        right: "behind / PROJECTION_STEPS * C",
+        wrong: "behind / PROJECTION_STEPS * 0",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "weights of a projection behind the last",
+        file: "feed_forward.cu",
+        right: "behind < p.projection.outputs / 64)",
+        wrong: "behind <= p.projection.outputs / 64)",
+        kernels: NARROW,
+        found_by: &["of `the projection's weight` of"],
+    },
+    Bug {
+        what: "a projection without its ReLU",
+        file: "feed_forward.cu",
+        right: "p.projection.relu != 0",
+        wrong: "false",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a projection's results that other lanes have not put there",
+        file: "feed_forward.cu",
+        right: "        ptx::sync_warp();\n#pragma unroll 4",
+        wrong: "#pragma unroll 4",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it", WRONG_RESULTS],
+    },
+    Bug {
+        what: "a projection's results in the place of others that are yet to go out",
+        file: "feed_forward.cu",
+        right: "        // All lanes are done with them.\n        ptx::sync_warp();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows behind the last of a projection",
+        file: "feed_forward.cu",
+        right: "if (row < valid) {",
+        wrong: "if (row <= valid) {",
+        kernels: NARROW,
+        found_by: &["of `projection` of", WRONG_RESULTS],
     },
 ];
 
@@ -261,17 +331,47 @@ pub const fn weights_that_are_too_short(kernels: &'static str) -> WrongLaunch {
 }
 
 fn cases() -> Vec<Case> {
-    problems(SHAPES, 1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    projecting(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
     let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
     let FeedForwardShape { rows, width, inner } = shape;
-    vec![Counted {
-        shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(Problem::random(shape, rows, true, 1)),
-        useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
-    }]
+    let alone = || Problem::random(shape, rows, true, 1);
+    let products = |inner: usize| (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0);
+    vec![
+        Counted {
+            shape: format!("{rows}x{width}x{inner}"),
+            problem: Box::new(alone()),
+            useful_products: products(inner),
+        },
+        Counted {
+            shape: format!("{rows}x{width}x{inner} and {}", 3 * width),
+            problem: Box::new(alone().projecting(3, 32, Activation::Relu, 1)),
+            useful_products: products(inner) + products(3 * width) / 2.0,
+        },
+    ]
+}
+
+/// A linear layer of x by a kernel of its own.
+fn linear(
+    x: &[bf16],
+    [weight, bias]: [Vec<u8>; 2],
+    shape: LinearShape,
+    layout: Layout,
+    activation: Activation,
+    sums: Sums,
+) -> Vec<bf16> {
+    let plan = LinearPlan::new(shape, layout).unwrap();
+    let buffers = vec![
+        (offset_of!(LinearForward, x), "x", given(x)),
+        (offset_of!(LinearForward, weight), "weight", weight),
+        (offset_of!(LinearForward, bias), "bias", bias),
+        (offset_of!(LinearForward, y), "y", poisoned::<bf16>(shape.rows * shape.outputs)),
+    ];
+    let launch =
+        family::launch(plan.forward(BlockSize::Many).unwrap(), &plan.forward_numbers(activation), buffers);
+    family::result::<bf16>(&family::run(launch, sums), "y")
 }
 
 /// LayerNorm and two linear layers round as this kernel does: the same bits.
@@ -282,19 +382,8 @@ fn results_are_those_of_three_kernels() {
         let problem = Problem::random(shape, rows, true, 2);
         let layer = |x: &[bf16], at: usize, activation| {
             let [inputs, outputs] = if at == 0 { [width, inner] } else { [inner, width] };
-            let plan = LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
-            let buffers = vec![
-                (offset_of!(LinearForward, x), "x", given(x)),
-                (offset_of!(LinearForward, weight), "weight", given(&problem.weights[at])),
-                (offset_of!(LinearForward, bias), "bias", given(&problem.biases[at])),
-                (offset_of!(LinearForward, y), "y", poisoned::<bf16>(rows * outputs)),
-            ];
-            let launch = family::launch(
-                plan.forward(BlockSize::Many).unwrap(),
-                &plan.forward_numbers(activation),
-                buffers,
-            );
-            family::result::<bf16>(&family::run(launch, sums), "y")
+            let parameters = [given(&problem.weights[at]), given(&problem.biases[at])];
+            linear(x, parameters, LinearShape { rows, inputs, outputs }, Layout::Rows, activation, sums)
         };
         let norm = family::emulated(&layer_norm::ForwardOf(problem.before.clone()), sums);
         let attended = family::result::<bf16>(&norm, "y");
@@ -305,6 +394,43 @@ fn results_are_those_of_three_kernels() {
         assert!(of("statistics before") == family::result::<u32>(&norm, "statistics"), "{shape:?}, {sums:?}");
         for (name, expected) in [("attended", attended), ("output", expected)] {
             assert!(family::result::<bf16>(&found, name) == expected, "{name}: {shape:?}, {sums:?}");
+        }
+    }
+}
+
+/// What a linear layer's kernel makes of the results, and nothing else changes.
+#[test]
+fn projections_are_those_of_a_kernel_of_their_own() {
+    let cases = SHAPES.into_iter().zip([(32, 3), (64, 2), (64, 3), (32, 3)]).zip([
+        Sums::Hopper,
+        Sums::Nearest,
+        Sums::Ampere,
+        Sums::Hopper,
+    ]);
+    for ((shape, (width, times)), sums) in cases {
+        for (rows, activation) in [
+            (1, Activation::Relu),
+            (15, Activation::Identity),
+            (127, Activation::Relu),
+            (128, Activation::Identity),
+            (129, Activation::Relu),
+            (500, Activation::Identity),
+        ] {
+            let shape = FeedForwardShape { rows, inner: 64, ..shape };
+            let problem = Problem::random(shape, rows, true, 4);
+            let apart = family::emulated(&problem, sums);
+            let problem = problem.projecting(times, width, activation, 4);
+            let found = family::emulated(&problem, sums);
+            let case = format!("{shape:?}, heads of {width}, {activation:?}, {sums:?}");
+            for name in ["y", "attended", "output", "statistics", "statistics before"] {
+                assert!(family::bytes(&found, name) == family::bytes(&apart, name), "{name}: {case}");
+            }
+            let layer = problem.projection.as_ref().unwrap();
+            let parameters = [given(&layer.weight), given(&layer.bias)];
+            let of_layer = shape.projection(layer.outputs()).unwrap();
+            let y = family::result::<bf16>(&apart, "y");
+            let expected = linear(&y, parameters, of_layer, layer.layout, activation, sums);
+            assert!(family::result::<bf16>(&found, "projection") == expected, "{case}");
         }
     }
 }
@@ -343,15 +469,12 @@ fn what_does_not_fit_is_refused() {
         let layers = [DeviceLinear { weight: &weight, bias: &bias }; 2];
         let norm = DeviceNorm { weight: &bias, bias: &bias, eps: 1e-5 };
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let mut of = |x: &Buffer<bf16>,
-                      added: &Buffer<bf16>,
-                      mut kept: Option<Buffer<bf16>>,
-                      norms,
-                      shape| {
-            let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
-            let statistics = [&mut before, &mut behind];
-            feed_forward(&gpu, MatrixKernels::Mma, &mut y, kept, statistics, x, added, layers, norms, shape)
-        };
+        let mut of =
+            |x: &Buffer<bf16>, added: &Buffer<bf16>, mut kept: Option<Buffer<bf16>>, norms, shape| {
+                let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
+                let (matrix, statistics) = (MatrixKernels::Mma, [&mut before, &mut behind]);
+                feed_forward(&gpu, matrix, &mut y, kept, statistics, x, added, layers, norms, None, shape)
+            };
         let norms = [norm; 2];
         of(&x, &added, None, norms, shape).unwrap();
         let (wide, more) =
@@ -373,6 +496,55 @@ fn what_does_not_fit_is_refused() {
             assert!(error.contains(says), "{error}");
         }
         of(&x, &added, None, norms, FeedForwardShape { rows: 0, ..shape }).unwrap_err();
+        gpu.synchronize().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn projections_that_do_not_fit_are_refused() {
+    driver::with(&Configuration::default(), |_| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("a network", 1 << 18).unwrap();
+        let mut rows = |len: usize| -> Buffer<bf16> { arena.take(len).unwrap() };
+        let (x, added, mut y, weight, out) = (rows(128), rows(64), rows(128), rows(128 * 64), rows(2 * 128));
+        let mut sums = |len: usize| -> Buffer<f32> { arena.take(len).unwrap() };
+        let (bias, mut before, mut behind) = (sums(128), sums(4), sums(4));
+        let (narrow, of_layer) = (bias.part(0..64).unwrap(), weight.part(0..64 * 64).unwrap());
+        let layers = [DeviceLinear { weight: &of_layer, bias: &narrow }; 2];
+        let norms = [DeviceNorm { weight: &narrow, bias: &narrow, eps: 1e-5 }; 2];
+        let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
+        let matrix = Cell::new(MatrixKernels::Mma);
+        let mut of = |weight: &Buffer<bf16>, bias: &Buffer<f32>, mut out: Buffer<bf16>, width| {
+            let (layer, activation) = (DeviceLinear { weight, bias }, Activation::Identity);
+            let projection = Projection { layer, activation, layout: Layout::Heads { width }, out: &mut out };
+            let statistics = [&mut before, &mut behind];
+            let (matrix, projection) = (matrix.get(), Some(projection));
+            feed_forward(&gpu, matrix, &mut y, None, statistics, &x, &added, layers, norms, projection, shape)
+        };
+        of(&weight, &bias, out.alias(), 32).unwrap();
+        let (half, none) = (bias.part(0..32).unwrap(), bias.part(0..0).unwrap());
+        for (error, says) in [
+            (
+                of(&weight, &half, out.alias(), 32),
+                "its results of 64 columns to a multiple of them, not to 32",
+            ),
+            (of(&weight, &none, out.alias(), 32), "not to 0"),
+            (of(&weight, &bias, out.alias(), 48), "a head is 32 or 64 wide, not 48"),
+            (of(&of_layer, &bias, out.alias(), 32), "weight [P, C] has 4096 values, not 8192"),
+            (of(&weight, &narrow, out.alias(), 32), "weight [P, C] has 8192 values, not 4096"),
+            (
+                of(&weight, &bias, out.part(0..128).unwrap(), 32),
+                "the projection [rows, P] has 128 values, not 256",
+            ),
+            (of(&weight, &bias, weight.part(0..256).unwrap(), 32), "share memory"),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        matrix.set(MatrixKernels::Wgmma);
+        let error = of(&weight, &bias, out.alias(), 32).unwrap_err().to_string();
+        assert!(error.contains("by warpgroups projects nothing"), "{error}");
         gpu.synchronize().unwrap();
     })
     .unwrap();

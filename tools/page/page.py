@@ -135,7 +135,7 @@ def predicted() -> list[dict]:
         if line["part"] == "step":
             rung["launches"] = float(line["requested"])
             continue
-        times = BLOCKS if line["part"] == "block" else 1
+        times = BLOCKS - 1 if line["part"] == "block" else 1
         counts = rung["kernels"].setdefault(line["kernel"], dict.fromkeys(RATES, 0.0))
         for key in RATES:
             counts[key] += times * float(line[key])

@@ -19,6 +19,8 @@ pub struct Activations {
     pub(super) inner: Buffer<bf16>,
     /// Of the attention that is being computed.
     pub(super) attention: AttentionScratch,
+    /// q of each block's inducing points `[H, M, D]`.
+    pub(super) point_queries: Vec<Buffer<bf16>>,
     /// What is kept.
     pub(super) keep: Keep,
     pub(super) embedding: EmbeddingActivations,
@@ -46,6 +48,9 @@ pub(super) enum EmbeddingActivations {
 /// What a block keeps; an MSAB has only `attend`. The network of `inner_ffn = false` is that of `attend`: it stands there.
 #[derive(Debug)]
 pub(super) struct BlockActivations {
+    /// What attention takes of the block's input, `[3, H, N, D]`: q, k and v of an MSAB; of an IMSAB k and v of `induce` and q of
+    /// `attend`, which are parts of it.
+    pub projected: Buffer<bf16>,
     pub induce: Option<InduceActivations>,
     pub attend: MabActivations,
 }
@@ -97,14 +102,18 @@ impl Activations {
         let c = config.hidden_size;
         let scores = arena.take(n)?;
         let (blocks, rows) = sizes::kept(config, keep);
+        let point_queries = (0..sizes::point_queries(config))
+            .map(|_| arena.take(config.num_inducing * c))
+            .collect::<Result<Vec<_>, _>>()?;
         let hidden = (0..rows).map(|_| arena.take(n * c)).collect::<Result<_, _>>()?;
         let embedding = EmbeddingActivations::new(arena, config, n, keep)?;
-        let blocks =
-            (0..blocks).map(|_| BlockActivations::new(arena, config, extent)).collect::<Result<_, _>>()?;
+        let blocks = (0..blocks)
+            .map(|t| BlockActivations::new(arena, config, extent, point_queries.get(t)))
+            .collect::<Result<_, _>>()?;
         let inner = arena.take(sizes::inner(config, extent))?;
         let of_attention = sizes::attention(config, extent, limits);
         let attention = AttentionScratch::new(arena, of_attention, keep == Keep::ForBackward)?;
-        Ok(Activations { scores, hidden, inner, attention, keep, embedding, blocks })
+        Ok(Activations { scores, hidden, inner, attention, point_queries, keep, embedding, blocks })
     }
 }
 
@@ -137,33 +146,51 @@ impl EmbeddingActivations {
 }
 
 impl BlockActivations {
-    fn new(arena: &mut Arena, config: &ModelConfig, extent: Extent) -> Result<Self, DeviceError> {
+    /// Of an IMSAB with q of its points.
+    fn new(
+        arena: &mut Arena,
+        config: &ModelConfig,
+        extent: Extent,
+        point_queries: Option<&Buffer<bf16>>,
+    ) -> Result<Self, DeviceError> {
         let (n, c) = (extent.documents, config.hidden_size);
-        if config.encoder == Encoder::Msab {
-            let attend = MabActivations::new(arena, config, [n, n, 0], true)?;
-            return Ok(BlockActivations { induce: None, attend });
-        }
+        let projected = arena.take(3 * n * c)?;
+        let Some(point_queries) = point_queries else {
+            let attend = MabActivations::new(arena, config, n, projected.alias(), None, true)?;
+            return Ok(BlockActivations { projected, induce: None, attend });
+        };
         let points = extent.points(config);
-        let mab = MabActivations::new(arena, config, [points, config.num_inducing, n], config.inner_ffn)?;
+        let [keys_values, queries] = [projected.part(0..2 * n * c)?, projected.part(2 * n * c..3 * n * c)?];
+        let (asking, inner_ffn) = (point_queries.alias(), config.inner_ffn);
+        let mab = MabActivations::new(arena, config, points, asking, Some(keys_values), inner_ffn)?;
         let induce = Some(InduceActivations { mab, out: arena.take(points * c)? });
-        let attend = MabActivations::new(arena, config, [n, n, points], true)?;
-        Ok(BlockActivations { induce, attend })
+        let of_points = Some(arena.take(2 * points * c)?);
+        let attend = MabActivations::new(arena, config, n, queries, of_points, true)?;
+        Ok(BlockActivations { projected, induce, attend })
+    }
+
+    /// Makes it that of a block with this q of its points: one block's buffers may serve all.
+    pub fn turn_to(&mut self, point_queries: &Buffer<bf16>) {
+        if let Some(induce) = &mut self.induce {
+            induce.mab.queries = point_queries.alias();
+        }
     }
 }
 
 impl MabActivations {
-    /// Of `rows` output rows, `asking` rows of A and `asked` rows of Z, 0 within a set.
+    /// Of `rows` output rows.
     fn new(
         arena: &mut Arena,
         config: &ModelConfig,
-        [rows, asking, asked]: [usize; 3],
+        rows: usize,
+        queries: Buffer<bf16>,
+        keys_values: Option<Buffer<bf16>>,
         ffn: bool,
     ) -> Result<Self, DeviceError> {
         let c = config.hidden_size;
-        let parts = if asked == 0 { 3 } else { 1 };
         Ok(MabActivations {
-            queries: arena.take(parts * asking * c)?,
-            keys_values: (asked > 0).then(|| arena.take(2 * asked * c)).transpose()?,
+            queries,
+            keys_values,
             heads: arena.take(rows * c)?,
             log_sum_exp: arena.take(rows * config.num_heads)?,
             statistics: arena.take(rows * 2)?,

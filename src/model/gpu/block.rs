@@ -4,10 +4,12 @@ use half::bf16;
 
 use super::activations::{BlockActivations, Flow, PointScratch};
 use super::batch::Attentions;
-use super::mab::{self, Backward, Call, Pass};
+use super::mab::{self, Backward, Call, Pass, Projection};
+use super::parameters::Layer;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::BlockSlots;
 use crate::ops::dropout::Dropout;
+use crate::ops::linear::{LayerForward, LinearShape, linear_forward_layers};
 use crate::ops::row_sums::add_repeats;
 
 /// One block's part of a pass.
@@ -23,20 +25,52 @@ pub(super) struct Block<'a> {
     pub dropout: [Option<Dropout>; 2],
 }
 
+/// What a block's attention takes of its input.
+pub(super) fn projection(slots: &BlockSlots, saved: &BlockActivations) -> Result<Projection, DeviceError> {
+    let slots = match slots {
+        BlockSlots::Msab(slots) => slots.projections.qkv.clone(),
+        BlockSlots::Imsab { induce, attend, .. } => {
+            let joined = induce.projections.kv.joined(&attend.projections.q);
+            joined
+                .ok_or_else(|| DeviceError::Shapes("the table of parameters is not that of a GPU".into()))?
+        }
+    };
+    Ok(Projection { slots, out: saved.projected.alias() })
+}
+
+/// q of the inducing points of all blocks, which depend on parameters alone: one launch of few rows each.
+pub(super) fn project_points(
+    pass: &Pass<'_>,
+    blocks: &[BlockSlots],
+    out: &[Buffer<bf16>],
+) -> Result<(), DeviceError> {
+    let mut layers = Vec::with_capacity(out.len());
+    for (slots, out) in blocks.iter().zip(out) {
+        let BlockSlots::Imsab { inducing, induce, .. } = slots else { return Err(other_encoder()) };
+        let Layer { weight, bias } = pass.params.layer(&induce.projections.q)?;
+        layers.push(LayerForward { y: out.alias(), x: pass.params.rounded(inducing)?, weight, bias });
+    }
+    let Some(first) = layers.first() else { return Ok(()) };
+    let (c, outputs) = (pass.heads.hidden(), first.bias.len());
+    let shape = LinearShape { rows: first.x.len() / c, inputs: c, outputs };
+    linear_forward_layers(pass.gpu, &mut layers, pass.layout(), pass.activation(), shape)
+}
+
 impl Block<'_> {
-    /// out `[N, C]` = block(x `[N, C]`)
+    /// out `[N, C]` = block(x `[N, C]`), given the [`projection`] of x and q of its points; and `then` of out.
     pub fn forward(
         &self,
         out: &mut Buffer<bf16>,
         saved: &mut BlockActivations,
         x: &Buffer<bf16>,
+        then: Option<Projection>,
     ) -> Result<(), DeviceError> {
         let Block { pass, dropout, .. } = self;
         match (self.slots, self.sets, &mut saved.induce) {
             (BlockSlots::Msab(slots), Attentions::Msab { within }, _) => {
                 let (attention, ffn) = (within, slots.ffn.as_ref());
                 let call = Call { a: x, z: None, attention, ffn, dropout: dropout[1] };
-                mab::forward(pass, out, &mut saved.attend, slots, call)
+                mab::forward(pass, out, &mut saved.attend, slots, call, then)
             }
             (
                 BlockSlots::Imsab { inducing, induce, attend, ffn },
@@ -44,12 +78,15 @@ impl Block<'_> {
                 Some(kept),
             ) => {
                 let points = pass.params.rounded(inducing)?;
+                let Some(keys_values) = &saved.attend.keys_values else { return Err(other_encoder()) };
+                let (slots, of_induced) = (attend.projections.kv.clone(), keys_values.alias());
+                let of_induced = Projection { slots, out: of_induced };
                 let (attention, inner) = (over_documents, induce.ffn.as_ref());
                 let call = Call { a: &points, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
-                mab::forward(pass, &mut kept.out, &mut kept.mab, induce, call)?;
+                mab::forward(pass, &mut kept.out, &mut kept.mab, induce, call, Some(of_induced))?;
                 let (attention, ffn) = (over_points, attend.ffn.as_ref().or(ffn.as_ref()));
                 let call = Call { a: x, z: Some(&kept.out), attention, ffn, dropout: dropout[1] };
-                mab::forward(pass, out, &mut saved.attend, attend, call)
+                mab::forward(pass, out, &mut saved.attend, attend, call, then)
             }
             _ => Err(other_encoder()),
         }

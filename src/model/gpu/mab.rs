@@ -76,12 +76,21 @@ impl Backward<'_> {
     }
 }
 
+/// What attention is to take of rows that a pass computes: q, k and v of them, or some.
+#[derive(Debug)]
+pub(super) struct Projection {
+    /// Its layer.
+    pub slots: LinearSlots,
+    /// `[outputs / D, rows, D]`
+    pub out: Buffer<bf16>,
+}
+
 /// One attention block's inputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     /// A: `[Nq, C]`, or the `M` rows that every set has.
     pub a: &'a Buffer<bf16>,
-    /// Z `[Nk, C]`; `None` within a set, where it is A.
+    /// Z `[Nk, C]`, which backward reads; `None` within a set, where it is A.
     pub z: Option<&'a Buffer<bf16>>,
     /// Which rows belong together.
     pub attention: &'a DeviceAttention,
@@ -106,19 +115,20 @@ impl Pass<'_> {
     }
 
     /// Where attention reads q, k and v.
-    fn layout(&self) -> Layout {
+    pub fn layout(&self) -> Layout {
         Layout::Heads { width: self.heads.width }
     }
 
-    fn project(
-        &self,
-        out: &mut Buffer<bf16>,
-        slots: &LinearSlots,
-        x: &Buffer<bf16>,
-    ) -> Result<(), DeviceError> {
-        let activation = if self.qkv_relu { Activation::Relu } else { Activation::Identity };
-        let layer = self.params.layer(slots)?;
-        linear_forward(self.gpu, out, self.layout(), x, layer.get(), activation, self.projection(slots, x))
+    /// What follows a projection.
+    pub fn activation(&self) -> Activation {
+        if self.qkv_relu { Activation::Relu } else { Activation::Identity }
+    }
+
+    /// A projection of x, by a launch of its own.
+    pub fn project(&self, projection: Projection, x: &Buffer<bf16>) -> Result<(), DeviceError> {
+        let Projection { slots, mut out } = projection;
+        let (layer, shape) = (self.params.layer(&slots)?, self.projection(&slots, x));
+        linear_forward(self.gpu, &mut out, self.layout(), x, layer.get(), self.activation(), shape)
     }
 
     /// The gradients of a projection of x, of whose output dy is the gradient.
@@ -174,34 +184,27 @@ fn qkv_of<'a>(queries: &'a Buffer<bf16>, keys_values: Option<&'a Buffer<bf16>>) 
     }
 }
 
-/// out `[Nq, C]` = MAB(A, Z)
+/// out `[Nq, C]` = MAB(A, Z) of q, k and v, which are in `saved`; and `then` of out.
 pub(super) fn forward(
     pass: &Pass<'_>,
     out: &mut Buffer<bf16>,
     saved: &mut MabActivations,
     slots: &MabSlots,
     call: Call<'_>,
+    then: Option<Projection>,
 ) -> Result<(), DeviceError> {
-    let projections = &slots.projections;
-    match (call.z, &mut saved.keys_values) {
-        (Some(z), Some(keys_values)) => {
-            pass.project(&mut saved.queries, &projections.q, call.a)?;
-            pass.project(keys_values, &projections.kv, z)?;
-        }
-        _ => pass.project(&mut saved.queries, &projections.qkv, call.a)?,
-    }
     let MabActivations { queries, keys_values, heads, log_sum_exp, statistics, ffn } = saved;
     let qkv = qkv_of(queries, keys_values.as_ref());
     let dropout = call.dropout.as_ref();
     attention_forward(pass.gpu, call.attention, pass.attention, qkv, heads, log_sum_exp, dropout)?;
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let (x, added, norm) = (&*heads, call.a, norm.get());
-    match (call.ffn, ffn) {
-        (Some(slots), Some(ffn)) => {
-            network::forward(pass, out, ffn, slots, NormBefore { x, added, norm, statistics })
-        }
-        _ => layer_norm_forward(pass.gpu, out, statistics, x, Some(added), norm, pass.norm_shape(x)),
+    if let (Some(slots), Some(ffn)) = (call.ffn, ffn) {
+        let before = NormBefore { x, added, norm, statistics };
+        return network::forward(pass, out, ffn, slots, before, then);
     }
+    layer_norm_forward(pass.gpu, out, statistics, x, Some(added), norm, pass.norm_shape(x))?;
+    then.map_or(Ok(()), |then| pass.project(then, out))
 }
 
 /// Backward of [`forward`] from the gradient in `flow` to that of the heads' results and, by the residual, of A. Gives back what

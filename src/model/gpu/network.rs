@@ -4,11 +4,12 @@
 use half::bf16;
 
 use super::activations::{FfnActivations, Flow};
-use super::mab::{Backward, Pass};
+use super::mab::{Backward, Pass, Projection};
+use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{FeedForwardShape, Kept, feed_forward, feed_forward_backward};
+use crate::ops::feed_forward::{self, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
@@ -27,13 +28,15 @@ pub struct NormBefore<'a> {
     pub statistics: &'a mut Buffer<f32>,
 }
 
-/// out `[rows, C]` = LayerNorm(r + fc2(ReLU(fc1(r)))) of the rows r of the LayerNorm `before`.
+/// out `[rows, C]` = LayerNorm(r + fc2(ReLU(fc1(r)))) of the rows r of the LayerNorm `before`; and `then` of out, by the same
+/// kernel where it can.
 pub fn forward(
     pass: &Pass<'_>,
     out: &mut Buffer<bf16>,
     saved: &mut FfnActivations,
     slots: &FfnSlots,
     before: NormBefore<'_>,
+    then: Option<Projection>,
 ) -> Result<(), DeviceError> {
     let NormBefore { x, added, norm: norm_before, statistics: of_before } = before;
     let FfnActivations { attended, output, statistics } = saved;
@@ -45,13 +48,26 @@ pub fn forward(
         let (layers, norms) = ([layer1.get(), layer2.get()], [norm_before, norm.get()]);
         let kept = (pass.keep == Keep::ForBackward).then_some(Kept { attended, output });
         let (matrix, statistics) = (gpu.limits().matrix(), [of_before, statistics]);
-        return feed_forward(gpu, matrix, out, kept, statistics, x, added, layers, norms, fused);
+        // By warpgroups a projection is a launch of its own.
+        let (within, behind) = match matrix {
+            MatrixKernels::Mma => (then, None),
+            MatrixKernels::Wgmma => (None, then),
+        };
+        let of_slots = |Projection { slots, out }| Ok::<_, DeviceError>((pass.params.layer(&slots)?, out));
+        let mut within = within.map(of_slots).transpose()?;
+        let projection = within.as_mut().map(|(layer, out)| {
+            let (layer, activation, layout) = (layer.get(), pass.activation(), pass.layout());
+            feed_forward::Projection { layer, activation, layout, out }
+        });
+        feed_forward(gpu, matrix, out, kept, statistics, x, added, layers, norms, projection, fused)?;
+        return behind.map_or(Ok(()), |then| pass.project(then, out));
     }
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
     layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
     let inner = pass.inner_rows(slots, attended)?;
     linear_forward(gpu, output, Layout::Rows, &inner, layer2.get(), Activation::Identity, fc2)?;
-    layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)
+    layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)?;
+    then.map_or(Ok(()), |then| pass.project(then, out))
 }
 
 /// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of what the LayerNorm `before` it is of.

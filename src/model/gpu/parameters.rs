@@ -15,7 +15,8 @@ use crate::ops::linear::DeviceLinear;
 pub struct Layouts {
     /// One parameter after the other.
     pub host: ParamLayout,
-    /// Each at a multiple of 64 values; rows of the matrix that reads the features filled up with zeros.
+    /// Each at a multiple of 64 values; rows of the matrix that reads the features filled up with zeros; projections of the
+    /// same rows one behind the other.
     pub device: ParamLayout,
 }
 
@@ -65,7 +66,8 @@ pub struct Parameters {
 pub struct Layer {
     /// `[out, in]`
     pub weight: Buffer<bf16>,
-    bias: Buffer<f32>,
+    /// `[out]`
+    pub bias: Buffer<f32>,
 }
 
 impl Layer {
@@ -123,6 +125,7 @@ impl Parameters {
 mod tests {
     use super::*;
     use crate::config::{Encoder, Input};
+    use crate::model::layout::BlockSlots;
 
     #[test]
     fn values_go_there_and_back() {
@@ -150,6 +153,34 @@ mod tests {
                 assert!(device_parameter.offset.is_multiple_of(WIDTH));
                 assert_eq!(device[device_parameter.offset], values[host.offset], "{}", host.name);
             }
+        }
+    }
+
+    #[test]
+    fn projections_of_the_same_rows_are_one_layer() {
+        let config = ModelConfig {
+            hidden_size: 64,
+            num_heads: 2,
+            ffn_size: 64,
+            encoder: Encoder::Imsab,
+            ..ModelConfig::default()
+        };
+        let Layouts { host, device } = Layouts::new(&config);
+        let of = |layout: &ParamLayout| {
+            let BlockSlots::Imsab { induce, attend, .. } = layout.blocks[1].clone() else {
+                panic!("no IMSAB")
+            };
+            induce.projections.kv.joined(&attend.projections.q)
+        };
+        assert!(of(&host).is_none());
+        let parameter = |name: &str| {
+            let name = format!("blocks.1.{name}");
+            device.parameters().iter().find(|parameter| parameter.name == name).unwrap().range()
+        };
+        for (which, range) in ["weight", "bias"].into_iter().zip(of(&device).unwrap().ranges()) {
+            let parts = ["induce.attention.k", "induce.attention.v", "attend.attention.q"];
+            let [k, v, q] = parts.map(|part| parameter(&format!("{part}.{which}")));
+            assert_eq!((k.start, k.end, v.end, q.end), (range.start, v.start, q.start, range.end));
         }
     }
 

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::activations::{Activations, Losses, Scratch};
 use super::batch::DeviceBatch;
-use super::block::Block;
+use super::block::{self, Block};
 use super::embedding::Embedding;
 use super::limits;
 use super::mab::{Backward, Pass};
@@ -66,7 +66,8 @@ impl GpuSetRank {
         batch: &DeviceBatch,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
+        let Activations { hidden, inner, attention, point_queries, keep, embedding, blocks: kept, .. } =
+            activations;
         let pass = self.pass(gpu, params, inner, attention, *keep);
         let (rows, saved) = (hidden.len(), kept.len());
         self.embedding(pass, batch).forward(&mut hidden[0], embedding)?;
@@ -74,6 +75,9 @@ impl GpuSetRank {
             self.add_ordinals(pass, &mut hidden[0], embedding.before_ordinals(), batch)?;
         }
         let layout = &self.layouts.device;
+        block::project_points(&pass, &layout.blocks, point_queries)?;
+        // A block's input is projected by the block before, if that is where it comes from as it is.
+        let by_the_one_before = |t: usize| t > 0 && !self.ordinal_at(OrdinalAt::EveryBlock);
         for (t, slots) in layout.blocks.iter().enumerate() {
             let (from, to) = (t % rows, (t + 1) % rows);
             if self.ordinal_at(OrdinalAt::EveryBlock) {
@@ -83,7 +87,17 @@ impl GpuSetRank {
             let [x, out] = hidden
                 .get_disjoint_mut([from, to])
                 .map_err(|_| DeviceError::Shapes("a pass needs two rows or more".into()))?;
-            self.block(pass, t, slots, batch, training).forward(out, &mut kept[t % saved], x)?;
+            if !by_the_one_before(t) {
+                pass.project(block::projection(slots, &kept[t % saved])?, x)?;
+            }
+            let next = layout.blocks.get(t + 1).filter(|_| by_the_one_before(t + 1));
+            // One block's buffers for all are done with by then.
+            let then = next.map(|slots| block::projection(slots, &kept[(t + 1) % saved])).transpose()?;
+            let saved = &mut kept[t % saved];
+            if let Some(queries) = point_queries.get(t) {
+                saved.turn_to(queries);
+            }
+            self.block(pass, t, slots, batch, training).forward(out, saved, x, then)?;
         }
         Ok(())
     }
@@ -121,7 +135,7 @@ impl GpuSetRank {
         target: Target,
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
-        let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept } = activations;
+        let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
         let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
         let mut sums = PendingSums::new(sums.part(0..sums.len())?);
         let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_queries, delta };

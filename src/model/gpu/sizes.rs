@@ -1,17 +1,18 @@
 //! Memory that a batch needs on a GPU, before anything runs.
 //!
-//! With C hidden and G inner width, H heads, L blocks, an attention block keeps of each of its output rows, 2 bytes a
-//! value: q (C), the heads' results (C), LayerNorm's output (C) and the network's (C); 4 bytes a
-//! value: H log-sum-exps and the statistics of two LayerNorms (2 each); of each row that it attends to, k and v (2C). A
-//! document costs 2·(6·L·C + (L + 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of
-//! one network; of an IMSAB model the documents and the M inducing rows of each set are both. Backward adds, for all blocks
-//! together: two gradients of a row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one
-//! block's buffers and two rows. Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H
-//! heads and each pair of a query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n
-//! pairs over the sets of an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Where an
-//! IMSAB model has up to 32 inducing points and a set has more than 1024 documents, what its parts leave is at most C/2 bytes a
-//! document. Gradients of parameters are left in parts before they are added up: of a block's layers mostly, or C + 1 values of each
-//! set. Every buffer begins at a multiple of 256 bytes.
+//! With C hidden and G inner width, H heads, L blocks, an attention block keeps of each of its output rows, 2 bytes a value:
+//! q (C), the heads' results (C), LayerNorm's output (C) and the network's (C); 4 bytes a value: H log-sum-exps and the
+//! statistics of two LayerNorms (2 each); of each row that it attends to, k and v (2C). A document costs 2·(6·L·C + (L +
+//! 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of one network; of an IMSAB model
+//! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of a
+//! row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and two
+//! rows; q of the inducing points, the same for all sets, every block has of its own. Attention that is not fused (`--fuse
+//! none`) needs, once for all blocks, 10 bytes for each of H heads and each pair of a query and a key, 6 where nothing is
+//! learned, the keys of a query padded to a multiple of 8: Σ n·n pairs over the sets of an MSAB model, and of an IMSAB model
+//! M·(N + 7·B), or N times the padded M, whichever is more. Where an IMSAB model has up to 32 inducing points and a set has
+//! more than 1024 documents, what its parts leave is at most C/2 bytes a document. Gradients of parameters are left in parts
+//! before they are added up: of a block's layers mostly, or C + 1 values of each set. Every buffer begins at a multiple of 256
+//! bytes.
 
 use half::bf16;
 
@@ -101,6 +102,11 @@ pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
     }
 }
 
+/// Blocks whose inducing points' q are computed at once, and kept.
+pub(super) fn point_queries(config: &ModelConfig) -> usize {
+    if config.encoder == Encoder::Imsab { config.num_blocks } else { 0 }
+}
+
 /// Bytes of a step on a batch, the batch itself included; what stays from step to step is not. `features` is where its
 /// features come from.
 pub fn step(config: &ModelConfig, extent: Extent, limits: &Limits, features: Source) -> usize {
@@ -135,15 +141,17 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Li
             lens.f32.extend([n * 2, n * 2]);
         }
     }
+    lens.bf16.extend(vec![config.num_inducing * c; point_queries(config)]);
     for _ in 0..blocks {
         match config.encoder {
             Encoder::Msab => lens.mab(config, n, &[3 * n], true),
             Encoder::Imsab => {
                 let points = extent.points(config);
-                lens.mab(config, points, &[config.num_inducing, 2 * n], config.inner_ffn);
+                // k and v of the former attention and q of the latter stand together.
+                lens.mab(config, points, &[3 * n], config.inner_ffn);
                 lens.bf16.push(points * c);
                 // A network that stands outside is behind it too.
-                lens.mab(config, n, &[n, 2 * points], true);
+                lens.mab(config, n, &[2 * points], true);
             }
         }
     }

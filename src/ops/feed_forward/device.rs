@@ -8,7 +8,7 @@ use crate::device::abi::{FeedForward, FeedForwardBackward, FeedForwardBackwardWg
 use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::layer_norm::{self, DeviceNorm, NormBackward, NormShape};
-use crate::ops::linear::DeviceLinear;
+use crate::ops::linear::{Activation, DeviceLinear, Layout};
 use crate::ops::partial_sums::PendingSums;
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
@@ -38,9 +38,23 @@ pub struct Kept<'a> {
     pub output: &'a mut Buffer<bf16>,
 }
 
+/// A layer of the network's results, computed with them.
+#[derive(Debug)]
+pub struct Projection<'a> {
+    /// `[P, C]` and `[P]`, P a multiple of C.
+    pub layer: DeviceLinear<'a>,
+    /// What follows it.
+    pub activation: Activation,
+    /// How its results stand.
+    pub layout: Layout,
+    /// Its results `[rows, P]`.
+    pub out: &'a mut Buffer<bf16>,
+}
+
 /// Queues y `[rows, C]` = LayerNorm₂(r + f) with f = fc2(ReLU(fc1(r))) and r = LayerNorm₁(x + added) of x `[rows, C]` and added
 /// `[period, C]`, whose row i % period is added to row i; and for backward both norms' statistics `[rows, 2]` and r and f where
-/// they are kept.
+/// they are kept; and the `projection` of y, if any, with the bits of
+/// [`linear_forward`](crate::ops::linear::linear_forward).
 ///
 /// # Errors
 ///
@@ -57,6 +71,7 @@ pub fn feed_forward(
     added: &Buffer<bf16>,
     [fc1, fc2]: [DeviceLinear<'_>; 2],
     norms: [DeviceNorm<'_>; 2],
+    projection: Option<Projection<'_>>,
     shape: FeedForwardShape,
 ) -> Result<(), DeviceError> {
     shape.check()?;
@@ -97,6 +112,19 @@ pub fn feed_forward(
         operands.writes("the network's rows [rows, C]", attended, shape.values())?;
         operands.writes("fc2's results [rows, C]", output, shape.values())?;
         (parameter.attended, parameter.output) = (attended.pointer_mut(), output.pointer_mut());
+    }
+    if let Some(Projection { layer, activation, layout, out }) = projection {
+        if matrix == MatrixKernels::Wgmma {
+            return Err(DeviceError::Shapes(format!("{launch} by warpgroups projects nothing")));
+        }
+        let outputs = layer.bias.len();
+        parameter = shape.projecting(parameter, outputs, layout, activation)?;
+        operands.reads("the projection's weight [P, C]", layer.weight, outputs * width)?;
+        operands.reads("its bias [P]", layer.bias, outputs)?;
+        operands.writes("the projection [rows, P]", out, rows * outputs)?;
+        let to = &mut parameter.projection;
+        (to.weight, to.bias) = (layer.weight.pointer(), layer.bias.pointer());
+        to.out = out.pointer_mut();
     }
     let Some(launch) = shape.plan(matrix) else { return Ok(()) };
     match matrix {

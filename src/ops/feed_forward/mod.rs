@@ -11,7 +11,7 @@ mod plan;
 mod warpgroups;
 
 #[cfg(feature = "cuda")]
-pub use device::{Kept, feed_forward, feed_forward_backward};
+pub use device::{Kept, Projection, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]
 pub use plan::FeedForwardShape;
 

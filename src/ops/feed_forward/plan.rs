@@ -2,10 +2,11 @@
 
 use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
-    FeedForwardBackward, FeedForwardNorm, FeedForwardScale,
+    FeedForwardBackward, FeedForwardNorm, FeedForwardProjection, FeedForwardScale,
 };
 use crate::device::choice::{Fusion, MatrixKernels};
 use crate::device::{DeviceError, Limits, Plan};
+use crate::ops::linear::{Activation, Layout, LinearPlan, LinearShape};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
 /// Rows, and the widths of a network.
@@ -159,11 +160,50 @@ impl FeedForwardShape {
             attended: std::ptr::null_mut(),
             output: std::ptr::null_mut(),
             y: std::ptr::null_mut(),
+            projection: FeedForwardProjection {
+                weight: std::ptr::null(),
+                bias: std::ptr::null(),
+                out: std::ptr::null_mut(),
+                outputs: 0,
+                width: 0,
+                relu: 0,
+                unused: 0,
+            },
             rows: self.rows as i32,
             inner: self.inner as i32,
             period: period as i32,
             eps: eps as f32,
         }
+    }
+
+    /// Sizes of a layer of the network's results; refused where it is not one of a multiple of C outputs.
+    pub fn projection(&self, outputs: usize) -> Result<LinearShape, DeviceError> {
+        let FeedForwardShape { rows, width, .. } = *self;
+        if outputs == 0 || !outputs.is_multiple_of(width) {
+            return Err(DeviceError::Shapes(format!(
+                "a network in one kernel on a GPU: it projects its results of {width} columns to a multiple of them, \
+                 not to {outputs}"
+            )));
+        }
+        Ok(LinearShape { rows, inputs: width, outputs })
+    }
+
+    /// The same kernel's parameter where it projects its results besides, again but for pointers.
+    pub fn projecting(
+        &self,
+        numbers: FeedForward,
+        outputs: usize,
+        layout: Layout,
+        activation: Activation,
+    ) -> Result<FeedForward, DeviceError> {
+        let of_layer = LinearPlan::new(self.projection(outputs)?, layout)?.forward_numbers(activation);
+        let projection = FeedForwardProjection {
+            outputs: of_layer.outputs,
+            width: of_layer.width,
+            relu: of_layer.relu,
+            ..numbers.projection
+        };
+        Ok(FeedForward { projection, ..numbers })
     }
 
     /// The same of backward; `period` is that of the rows that the former LayerNorm adds.

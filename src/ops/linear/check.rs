@@ -61,6 +61,13 @@ pub struct Problem {
     known: OnceLock<Known>,
 }
 
+/// Values `[rows, outputs]` as a layout has them.
+pub fn laid_out<T: Copy>(values: &[T], outputs: usize, layout: Layout) -> Vec<T> {
+    let Layout::Heads { width } = layout else { return values.to_vec() };
+    let of_head = |first: usize| values.chunks_exact(outputs).flat_map(move |row| &row[first..][..width]);
+    (0..outputs).step_by(width).flat_map(of_head).copied().collect()
+}
+
 /// Results, one after the other, each row-major: y, dx, or dW and db.
 pub type Answer = Vec<Vec<f64>>;
 
@@ -108,12 +115,7 @@ impl Problem {
 
     /// Values `[rows, out]` as the layout has them.
     pub fn laid_out<T: Copy>(&self, values: &[T]) -> Vec<T> {
-        let LinearShape { rows, outputs, .. } = self.shape;
-        let Layout::Heads { width } = self.layout else { return values.to_vec() };
-        let heads = (0..outputs)
-            .step_by(width)
-            .flat_map(|first| (0..rows).flat_map(move |row| &values[row * outputs + first..][..width]));
-        heads.copied().collect()
+        laid_out(values, self.shape.outputs, self.layout)
     }
 
     /// Names of the results.

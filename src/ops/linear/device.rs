@@ -3,7 +3,10 @@
 use half::bf16;
 
 use super::{Activation, BlockSize, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
-use crate::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
+use crate::device::abi::{
+    LINEAR_FORWARD_LAYERS, LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearLayers,
+    LinearWeights,
+};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::partial_sums::PendingSums;
 
@@ -21,6 +24,15 @@ macro_rules! parameter {
 }
 parameter!(LinearForward);
 parameter!(LinearBackwardInput);
+
+// SAFETY: bindgen makes it of the header that the kernels are compiled with.
+unsafe impl cudarc::driver::DeviceRepr for LinearLayers {}
+// SAFETY: as above; it has no padding.
+unsafe impl Parameter for LinearLayers {
+    fn shapes(&self) -> String {
+        format!("layers of {}", self.layers[0].shapes())
+    }
+}
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for LinearBackwardWeights {}
@@ -107,6 +119,52 @@ pub fn linear_forward_by(
     // SAFETY: the buffers have the kernel's sizes, the output is apart, and memory that is given back is freed in the
     // stream's order.
     unsafe { gpu.launch(&launch, &parameter) }
+}
+
+/// A layer's forward, of several at once.
+#[derive(Debug)]
+pub struct LayerForward {
+    /// `[rows, out]`, as their layout says.
+    pub y: Buffer<bf16>,
+    /// `[rows, in]`
+    pub x: Buffer<bf16>,
+    /// `[out, in]`
+    pub weight: Buffer<bf16>,
+    /// `[out]`
+    pub bias: Buffer<f32>,
+}
+
+/// Queues y = activation(x·Wᵀ + b) of layers of the same sizes, of few rows each, up to 16 in a launch; the bits are those of
+/// [`linear_forward`].
+///
+/// # Errors
+///
+/// As [`linear_forward`].
+pub fn linear_forward_layers(
+    gpu: &Gpu,
+    layers: &mut [LayerForward],
+    y_layout: Layout,
+    activation: Activation,
+    shape: LinearShape,
+) -> Result<(), DeviceError> {
+    let plan = LinearPlan::new(shape, y_layout)?;
+    let LinearShape { rows, inputs, outputs } = shape;
+    for layers in layers.chunks_mut(LINEAR_FORWARD_LAYERS as usize) {
+        let mut operands = Operands::new(gpu, "linear layers, forward");
+        let mut parameter = plan.layers_numbers(activation);
+        for (to, LayerForward { y, x, weight, bias }) in parameter.layers.iter_mut().zip(&mut *layers) {
+            operands.reads("x [N, in]", x, rows * inputs)?;
+            operands.reads("W [out, in]", weight, outputs * inputs)?;
+            operands.reads("b [out]", bias, outputs)?;
+            operands.writes("y [N, out]", y, rows * outputs)?;
+            (to.x, to.weight, to.bias) = (x.pointer(), weight.pointer(), bias.pointer());
+            to.y = y.pointer_mut();
+        }
+        let Some(launch) = plan.forward_layers(layers.len()) else { return Ok(()) };
+        // SAFETY: as in `linear_forward`; there is a layer for each of the grid.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    Ok(())
 }
 
 /// Queues dx `[rows, in]` = dy·W, finished as `finish` says; dy is laid out as `dy_layout` says.

@@ -15,8 +15,9 @@ mod weights;
 pub use block_size::BlockSize;
 #[cfg(feature = "cuda")]
 pub use device::{
-    DeviceLinear, InputGradient, LayerGradients, linear_backward_input, linear_backward_input_by,
-    linear_backward_weights, linear_forward, linear_forward_by,
+    DeviceLinear, InputGradient, LayerForward, LayerGradients, linear_backward_input,
+    linear_backward_input_by, linear_backward_weights, linear_forward, linear_forward_by,
+    linear_forward_layers,
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};

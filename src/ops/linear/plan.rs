@@ -2,8 +2,9 @@
 
 use super::{Activation, BlockSize};
 use crate::device::abi::{
-    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_MASKED,
-    LINEAR_PLAIN, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput, LinearForward,
+    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS,
+    LINEAR_MASKED, LINEAR_PLAIN, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput,
+    LinearForward, LinearLayers,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
@@ -101,6 +102,13 @@ impl LinearPlan {
         self.by_rows(blocks, kernel, self.shape.outputs)
     }
 
+    /// The launch of the forward of so many layers of these sizes, by the smallest blocks; `None` where there is nothing to do.
+    pub fn forward_layers(&self, layers: usize) -> Option<Plan> {
+        let plan = self.forward(BlockSize::Fewest)?;
+        let grid = [plan.grid[0], layers as u32, 1];
+        (layers > 0).then_some(Plan { kernel: "linear_few_rows_layers", grid, ..plan })
+    }
+
     /// The launch of the gradient of its input, by blocks that are [`Wide`](BlockSize::Wide) or [`Many`](BlockSize::Many); `None`
     /// where there is nothing to do.
     pub fn backward_input(&self, blocks: BlockSize) -> Option<Plan> {
@@ -141,6 +149,11 @@ impl LinearPlan {
             relu: i32::from(activation == Activation::Relu),
             unused: 0,
         }
+    }
+
+    /// The parameter of `linear_few_rows_layers` but for its pointers, which are null.
+    pub fn layers_numbers(&self, activation: Activation) -> LinearLayers {
+        LinearLayers { layers: [self.forward_numbers(activation); LINEAR_FORWARD_LAYERS as usize] }
     }
 
     /// The parameter of `linear_backward_input` but for its pointers, which are null.
@@ -205,6 +218,9 @@ mod tests {
             assert_eq!((launch.kernel, launch.grid[0], launch.shared_bytes >> 10), (kernel, grid, kib));
             launch.check(&Limits::SM_89).unwrap();
         }
+        let launch = plan.forward_layers(6).unwrap();
+        assert_eq!((launch.kernel, launch.grid), ("linear_few_rows_layers", [228, 6, 1]));
+        assert_eq!(plan.forward_layers(0), None);
         let launch = plan.backward_input(BlockSize::Wide).unwrap();
         assert_eq!((launch.kernel, launch.grid[0]), ("linear_wide_backward_input", 3));
     }

@@ -17,6 +17,8 @@ use setrank::device::check::deviation;
 use setrank::device::choice::Fusion;
 use setrank::device::rounding::to_f32;
 use setrank::device::{Gpu, Limits};
+use setrank::model::gpu::GpuScorer;
+use setrank::model::scorer::Scorer;
 use setrank::model::setrank::{self as cpu, Keep, SetRank, TrainingStep, Workspace};
 use setrank::ops::loss::{Loss, Scratch};
 use setrank::rng::{Rng, Stream};
@@ -386,6 +388,41 @@ fn gradients_are_right_by_warpgroups() {
         });
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Ordinals that no document has change nothing, but where they are added before every block its input is projected by a launch of
+/// its own, and else by the network of the block before: the same bits.
+#[test]
+fn projections_have_the_same_bits_wherever_they_are_computed() {
+    for (base, inner_ffn) in [(config(), true), (imsab(), true), (imsab(), false)] {
+        let [by_the_network, apart] = [OrdinalAt::Input, OrdinalAt::EveryBlock].map(|at| {
+            let (num_blocks, ordinal) = (3, ordinals(1, at));
+            let config =
+                ModelConfig { num_blocks, ordinal, inner_ffn, qkv_relu: true, dropout: 0.3, ..base.clone() };
+            let mut problem = Problem::draw(config, &[1, 7, 33, 2], Loss::LambdaLoss, Relus::Random, 1);
+            problem.batch.ordinals.iter_mut().for_each(|ranking| ranking.fill(-1));
+            let scores = on_gpu_with(Some(1), |gpu| {
+                let parameters: Vec<f32> = problem.parameters.iter().map(|&value| value as f32).collect();
+                let mut scorer = GpuScorer::new(gpu, problem.model.config(), &parameters).unwrap();
+                scorer.begin(&problem.batch).unwrap();
+                scorer.finish().unwrap().to_vec()
+            });
+            on_gpu_with(Some(1), |gpu| {
+                let on_one = gpu.limits().multiprocessors == 1;
+                let mut learner = problem.learner(gpu);
+                learner.gpu().start_profile();
+                let results = problem.of_learner(&mut learner);
+                let launched = learner.gpu().end_profile().unwrap();
+                let layers = ["linear_forward", "linear_few_rows", "linear_wide_forward"];
+                let is_layer = |kernel: &str| layers.iter().any(|name| kernel.starts_with(name));
+                let of_layers = launched.iter().filter(|time| is_layer(time.kernel));
+                ((results, scores), on_one.then(|| of_layers.map(|time| time.launches).sum::<usize>()))
+            })
+        });
+        assert_eq!(by_the_network.0, apart.0, "{:?}, {inner_ffn}", base.encoder);
+        // On one multiprocessor networks are one kernel, of all blocks but the last with a projection behind.
+        assert_eq!(by_the_network.1.map(|launches| launches + 2), apart.1, "{:?}, {inner_ffn}", base.encoder);
+    }
 }
 
 /// The rule is not so wide that a layer's gradient passes that is off by a twentieth.

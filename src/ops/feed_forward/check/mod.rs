@@ -2,13 +2,15 @@
 
 pub mod backward;
 pub mod backward_warpgroups;
+mod projection;
 pub mod warpgroups;
 
 use std::sync::OnceLock;
 
 use half::bf16;
+pub use projection::Projected;
 
-use super::{FeedForwardShape, Kept, feed_forward};
+use super::{FeedForwardShape, Kept, Projection, feed_forward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
@@ -16,7 +18,7 @@ use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
 use crate::ops::gemm::Aligned;
 use crate::ops::layer_norm::{self, DeviceNorm, Norm, NormShape, Saved};
-use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
+use crate::ops::linear::{self, Activation, DeviceLinear, Layout, Weights};
 use crate::ops::values::{narrow, plain_product, wide};
 use crate::rng::{Rng, Stream};
 
@@ -35,18 +37,20 @@ pub struct Problem {
     pub norm: [Vec<f32>; 2],
     /// Whether what backward needs is kept.
     pub keeps: bool,
+    /// What is computed of the results besides.
+    pub projection: Option<Projected>,
     known: OnceLock<Known>,
 }
 
-/// y `[rows, C]`, mean and 1/deviation `[rows]` of the LayerNorm behind and of the one before, and the network's rows and fc2's
-/// results `[rows, C]` where they are kept.
+/// y `[rows, C]`, mean and 1/deviation `[rows]` of the LayerNorm behind and of the one before, the network's rows and fc2's
+/// results `[rows, C]` where they are kept, and a projection of y where there is one, laid out as it says.
 pub type Answer = Vec<Vec<f64>>;
 
 /// A result, and how it is rounded.
 type NamedResult = (&'static str, fn(f64) -> f64);
 
 /// The results.
-const RESULTS: [NamedResult; 7] = [
+const RESULTS: [NamedResult; 8] = [
     ("y", to_bf16),
     ("mean", to_f32),
     ("1/deviation", to_f32),
@@ -54,6 +58,7 @@ const RESULTS: [NamedResult; 7] = [
     ("1/deviation before", to_f32),
     ("the network's rows", to_bf16),
     ("fc2's results", to_bf16),
+    ("the projection", to_bf16),
 ];
 
 #[derive(Debug)]
@@ -81,7 +86,15 @@ impl Problem {
         let norm = [scale, single(normal(width, 1.0))];
         let of_norm = NormShape { rows, width };
         let before = layer_norm::check::Problem::normal(of_norm, Some(period), 1e-5, seed);
-        Problem { shape, before, weights, biases, norm, keeps, known: OnceLock::new() }
+        let (projection, known) = (None, OnceLock::new());
+        Problem { shape, before, weights, biases, norm, keeps, projection, known }
+    }
+
+    /// The same with a projection of its results to `times` as many columns, in heads of `width`.
+    pub fn projecting(self, times: usize, width: usize, activation: Activation, seed: u64) -> Self {
+        let of_layer = self.shape.projection(times * self.shape.width).expect("a multiple of the columns");
+        let layer = Projected::random(of_layer, Layout::Heads { width }, activation, seed);
+        Problem { projection: Some(layer), ..self }
     }
 
     /// Added to the variance by both norms.
@@ -89,13 +102,30 @@ impl Problem {
         self.before.eps
     }
 
-    /// Parts of statistics `[rows, 2]` of the norm behind and of the one before, and the network's rows and fc2's results where
-    /// they are kept.
-    pub fn answer(y: Vec<f64>, statistics: [&[f64]; 2], kept: Option<[Vec<f64>; 2]>) -> Answer {
+    /// Parts of statistics `[rows, 2]` of the norm behind and of the one before, the network's rows and fc2's results where
+    /// they are kept, and a projection where there is one.
+    pub fn answer(
+        &self,
+        y: Vec<f64>,
+        statistics: [&[f64]; 2],
+        kept: Option<[Vec<f64>; 2]>,
+        projection: Option<Vec<f64>>,
+    ) -> Answer {
         let parts = statistics.into_iter().flat_map(|statistics| {
             [0, 1].map(|first| statistics.iter().skip(first).step_by(2).copied().collect())
         });
-        std::iter::once(y).chain(parts).chain(kept.into_iter().flatten()).collect()
+        let behind = kept.into_iter().flatten().chain(projection);
+        std::iter::once(y).chain(parts).chain(behind).collect()
+    }
+
+    /// What the results are, and how they are rounded.
+    fn results(&self) -> impl Iterator<Item = &'static (&'static str, fn(f64) -> f64)> {
+        let is_there = |at: &usize| match at {
+            5 | 6 => self.keeps,
+            7 => self.projection.is_some(),
+            _ => true,
+        };
+        (0..RESULTS.len()).filter(is_there).map(|at| &RESULTS[at])
     }
 
     /// The answer in f64, by the CPU's own layers.
@@ -119,7 +149,9 @@ impl Problem {
         let mut saved = Saved::default();
         layer_norm::forward(&mut y, None, &mut saved, Norm { weight: &weight, bias: &bias, eps: self.eps() });
         let statistics: Vec<f64> = (0..rows).flat_map(|row| [means[row], saved.inverse_std[row]]).collect();
-        Self::answer(y, [&statistics, &before.statistics], self.keeps.then_some([x, output]))
+        let projection = self.projection.as_ref().map(|layer| layer.exact(&y));
+        let kept = self.keeps.then_some([x, output]);
+        self.answer(y, [&statistics, &before.statistics], kept, projection)
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
@@ -160,7 +192,8 @@ impl Problem {
             statistics.extend([middle, inverse].map(f64::from));
         }
         let kept = self.keeps.then(|| [before.y, wide(&output)]);
-        Self::answer(y, [&statistics, &before.statistics], kept)
+        let projection = self.projection.as_ref().map(|layer| layer.plain(&y, draw));
+        self.answer(y, [&statistics, &before.statistics], kept, projection)
     }
 
     /// How far a kernel's answer is off, by the result's name.
@@ -169,11 +202,11 @@ impl Problem {
             exact: self.exact(),
             plain: plain_evaluations(self.shape.rows, |draw| self.plain(draw)),
         });
-        let of = |at: usize| {
+        let of = |(at, (name, round)): (usize, &(&'static str, fn(f64) -> f64))| {
             let plain: Vec<&[f64]> = known.plain.iter().map(|plain| &plain[at][..]).collect();
-            deviation(&kernel[at], &plain, &known.exact[at], RESULTS[at].1)
+            (*name, deviation(&kernel[at], &plain, &known.exact[at], round))
         };
-        (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
+        self.results().enumerate().map(of).collect()
     }
 
     /// The answer of a GPU, by these matrix instructions.
@@ -194,13 +227,26 @@ impl Problem {
         let (mut y, mut attended, mut output) = (y?, attended?, output?);
         let [before, behind] = [(); 2].map(|()| taken(gpu, 2 * shape.rows));
         let (mut before, mut behind) = (before?, behind?);
+        let mut of_layer = match &self.projection {
+            Some(layer) => {
+                let out = taken(gpu, shape.rows * layer.outputs())?;
+                Some((layer, uploaded(gpu, &layer.weight)?, uploaded(gpu, &layer.bias)?, out))
+            }
+            None => None,
+        };
         let kept = self.keeps.then_some(Kept { attended: &mut attended, output: &mut output });
         let statistics = [&mut before, &mut behind];
-        feed_forward(gpu, matrix, &mut y, kept, statistics, &x, &added, layers, norms, shape)?;
+        let projection =
+            of_layer.as_mut().map(|(Projected { layout, activation, .. }, weight, bias, out)| {
+                let layer = DeviceLinear { weight, bias };
+                Projection { layer, activation: *activation, layout: *layout, out }
+            });
+        feed_forward(gpu, matrix, &mut y, kept, statistics, &x, &added, layers, norms, projection, shape)?;
         let rows = |rows: &Buffer<bf16>| Ok::<_, DeviceError>(wide(&gpu.download(rows)?));
         let kept = if self.keeps { Some([rows(&attended)?, rows(&output)?]) } else { None };
         let [behind, before] = [wide(&gpu.download(&behind)?), wide(&gpu.download(&before)?)];
-        Ok(Self::answer(rows(&y)?, [&behind, &before], kept))
+        let projected = of_layer.as_ref().map(|(.., out)| rows(out)).transpose()?;
+        Ok(self.answer(rows(&y)?, [&behind, &before], kept, projected))
     }
 }
 
@@ -227,14 +273,28 @@ pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
     })
 }
 
+/// The same of all widths; all but one project their results.
+pub fn projecting(seed: u64) -> [Problem; 4] {
+    let [first, second, third, fourth] = problems(SHAPES, seed);
+    [
+        first.projecting(3, 32, Activation::Relu, seed),
+        second,
+        third.projecting(2, 64, Activation::Identity, seed),
+        fourth.projecting(1, 32, Activation::Identity, seed),
+    ]
+}
+
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, MatrixKernels::Mma, problems(SHAPES, SEED))
+    of_problems(gpu, MatrixKernels::Mma, projecting(SEED))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, true, SEED);
+    let at = |shape| {
+        let problem = Problem::random(FeedForwardShape { rows, ..shape }, rows, true, SEED);
+        problem.projecting(3, 64, Activation::Relu, SEED)
+    };
     of_problems(gpu, MatrixKernels::Mma, SHAPES.map(at))
 }
 

@@ -1,9 +1,10 @@
-//! Problems of a layer's forward by blocks of few rows.
+//! Problems of a layer's forward by blocks of few rows, and of several layers' at once.
 
-use super::{Problem, Product};
-use crate::device::check::{Checked, SEED};
+use super::{Answer, Problem, Product};
+use crate::device::check::{Checked, SEED, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
-use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
+use crate::ops::linear::{Activation, BlockSize, LayerForward, Layout, LinearShape, linear_forward_layers};
+use crate::ops::values::wide;
 
 /// Both kernels, each with another activation and layout, of more steps than are on their way at once, the last of which is where results will be.
 pub fn problems(rows: usize, seed: u64) -> [Problem; 2] {
@@ -17,6 +18,34 @@ pub fn problems(rows: usize, seed: u64) -> [Problem; 2] {
     })
 }
 
+/// What follows the layers of [`group`], and how their results stand.
+pub const OF_GROUP: (Activation, Layout) = (Activation::Relu, Layout::Heads { width: 64 });
+
+/// Layers of the same sizes, whose forward is one launch.
+pub fn group(rows: usize, seed: u64) -> [Problem; 3] {
+    let (activation, layout) = OF_GROUP;
+    let shape = LinearShape { rows, inputs: 320, outputs: 192 };
+    [0, 1, 2].map(|number| Problem::random(shape, layout, Product::Forward(activation), seed + number))
+}
+
+/// The answers of a GPU that computes them at once.
+fn solve(gpu: &Gpu, problems: &[Problem; 3]) -> Result<Vec<Answer>, DeviceError> {
+    let ((activation, layout), shape) = (OF_GROUP, problems[0].shape);
+    let layers = problems.iter().map(|problem| {
+        let (x, weight, bias) = (&problem.x, &problem.weight, &problem.bias);
+        let y = taken(gpu, shape.rows * shape.outputs)?;
+        Ok(LayerForward {
+            y,
+            x: uploaded(gpu, x)?,
+            weight: uploaded(gpu, weight)?,
+            bias: uploaded(gpu, bias)?,
+        })
+    });
+    let mut layers = layers.collect::<Result<Vec<_>, DeviceError>>()?;
+    linear_forward_layers(gpu, &mut layers, layout, activation, shape)?;
+    layers.iter().map(|layer| Ok(vec![wide(&gpu.download(&layer.y)?)])).collect()
+}
+
 /// Runs layers on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     run_at(gpu, 45)
@@ -28,6 +57,10 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
     for problem in problems(rows, SEED) {
         let what = format!("linear layer by blocks of {} rows", problem.blocks.rows());
         checked.extend(problem.check(&problem.solve(gpu)?, &what));
+    }
+    let problems = group(rows, SEED);
+    for (problem, found) in problems.iter().zip(solve(gpu, &problems)?) {
+        checked.extend(problem.check(&found, "one of several linear layers of few rows"));
     }
     Ok(checked)
 }
