@@ -3,29 +3,33 @@
 #include "feed_forward.cuh"
 
 // Backward of the row-wise network of a block, of the LayerNorm behind it and of the one before it, but for the gradients of
-// the network's parameters, for which it leaves the inner rows, their gradient and dy, each written once.
+// the network's parameters, for which it leaves the inner rows, their gradient and dy, each written once; in front of it, of
+// up to two projections of the rows behind, which the next block's attention reads.
 //
-//   dy = LayerNorm₂'(d),   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy)
+//   d = d + dp·weight of each projection,   dy = LayerNorm₂'(d),
+//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy)
 //
-// Shapes      d, dy, and x and what is added to it of both LayerNorms [rows, C], of the former's [period, C]; statistics
-//             [rows, 2]; γ [C]; parts [2, blocks, C]; weight1 [G, C], bias1 [G]; weight2 [C, G]; hidden (h), d_hidden (dh)
-//             [rows, G]. The network's x is what the latter LayerNorm adds.
-// Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, lengths, no
-//             overlap.
+// Shapes      dp [P / width, rows, width] and weight [P, C] of a projection to P columns; d, dy, and x and what is added to
+//             it of both LayerNorms [rows, C], of the former's [period, C]; statistics [rows, 2]; γ [C]; parts [2, blocks,
+//             C]; weight1 [G, C], bias1 [G]; weight2 [C, G]; hidden (h), d_hidden (dh) [rows, G]. The network's x is what
+//             the latter LayerNorm adds.
+// Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G and P multiples of 64, width 32, 64
+//             or P, a projection where d is not given, lengths, no overlap.
 // Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns, or 32 of a chunk of the inner rows;
 //             a warp a row of LayerNorm. Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB),
 //             two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0
-//             has. LayerNorm's other operand, and its sums, stand where inner rows and weights do not yet, or no longer.
-// Types       bf16 in and out; h, dh, dy, and the gradient of x are rounded to bf16, as apart kernels round them; all sums,
-//             and parts, in f32.
-// Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows of
-//             LayerNorm as `layer_norm_backward` has them: all rows have the same bits as theirs, and in any batch. A part
-//             sums its rows in a fixed order. No atomics.
+//             has. LayerNorm's other operand, and its sums, stand where inner rows and weights do not yet, or no longer;
+//             before them projections' operands do, two stages of 64 of the inner dimension, while x and d come in.
+// Types       bf16 in and out; d with each projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
+//             kernels round them; all sums, and parts, in f32.
+// Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows
+//             of LayerNorm as `layer_norm_backward` has them: all rows have the same bits as theirs, and in any batch. A
+//             part sums its rows in a fixed order. No atomics.
 // Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
-// Cost        6·rows·C·G FLOPs; 14·C + 4·G bytes a row, where five kernels have 24·C + 8·G; C / 8 of parts; the weights of fc1
-//             twice and of fc2 once for 128 rows, by way of L2, whose requests bound it where C·G is of full size
-//             (docs/fusion.md); 1.9 cycles of shared memory a product at C 256 (counters.txt), a quarter of one of weights on
-//             their way in.
+// Cost        6·rows·C·G FLOPs, 2·rows·C·P for projections; 14·C + 4·G + 2·P bytes a row, where six kernels have 28·C + 8·G
+//             + 2·P; C / 8 of parts; the weights of fc1 twice, of fc2 and projections once for 128 rows, by way of L2, whose
+//             requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C 256
+//             (counters.txt), a quarter of one of weights on their way in.
 
 namespace feed_forward {
 namespace {
@@ -88,6 +92,50 @@ template <int C> struct Weights {
     }
 };
 
+// The operands of the gradient by way of a projection, 64 of its columns a step: 128 rows of their gradient, and C columns of
+// the weight behind them, through two stages in the place of inner rows and weights. With those of the first projection come d
+// and what the LayerNorm behind the network adds.
+template <int C> struct Projected {
+    static constexpr int BYTES = TILE + Tile<64>::bytes(C);
+    static_assert(Place<C>::INNER + 2 * BYTES <= Place<C>::STAGES + 2 * STAGE<C>);
+
+    const FeedForwardBackward &p;
+    int number, first, step, steps;
+
+    __device__ __forceinline__ Projected(const FeedForwardBackward &p, int number, int first)
+        : p(p), number(number), first(first), step(0), steps(p.projections[number].outputs / gemm::STEP) {}
+
+    // Queues the copies of a step.
+    __device__ __forceinline__ void load(int of_step) const {
+        if (of_step < steps) {
+            const FeedForwardProjected &projection = p.projections[number];
+            const gemm::Matrix<const uint16_t> d{projection.d, p.rows, projection.width};
+            const gemm::Matrix<const uint16_t> weight{projection.weight, projection.outputs, C};
+            const int column = of_step * gemm::STEP, valid = p.rows - first;
+            const Tile<64> left = stage(of_step);
+            gemm::load<ROWS, THREADS>(left, d.columns(first, column), valid);
+#pragma unroll
+            for (int k = 0; k < C / 64; ++k) {
+                gemm::load<64, THREADS>(gemm::next(right(left), k), weight.columns(column, k * 64), 64);
+            }
+#pragma unroll 1
+            for (int k = of_step; number == 0 && k < C / 64; k += steps) {
+                const gemm::Matrix<const uint16_t> added{p.behind.added, p.rows, C}, given{p.d, p.rows, C};
+                const int of_given = p.given != 0 ? valid : 0;
+                gemm::load<ROWS, THREADS>(tile(Place<C>::X, k), added.columns(first, k * 64), valid);
+                gemm::load<ROWS, THREADS>(tile(Place<C>::DY, k), given.columns(first, k * 64), of_given);
+            }
+        }
+        ptx::cp_async_commit();
+    }
+
+    // Where the gradient's rows of a step stand, and the weight behind them.
+    __device__ __forceinline__ Tile<64> stage(int of_step) const {
+        return {ptx::shared_base() + Place<C>::INNER + of_step % 2 * BYTES};
+    }
+    static __device__ __forceinline__ Tile<64> right(Tile<64> left) { return {left.begin + TILE}; }
+};
+
 // A warp's 64 rows, from `row` on, and 32 columns of a chunk, number `number` of four, in the tiles of the inner rows.
 struct OfWarp {
     Tile<64> tile;
@@ -118,6 +166,18 @@ struct OfWarp {
         ptx::sync_warp();
     }
 };
+
+// Adds a warp's results, C/4 columns from `column` on of rows from `row` on, to the rows that stand in tiles from DY on.
+template <int C, int N>
+__device__ __forceinline__ void add_to_rows(float (&results)[4][N][4], int row, int column, int lane) {
+    gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
+        const int piece = column / 8 + d;
+        const ptx::Shared place = tile(Place<C>::DY, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+        const auto other = ptx::load_shared<uint32_t>(place);
+        // A lane's pairs take the place of those that it has read.
+        ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
+    });
+}
 
 // LayerNorm's backward of the block's rows, in place: their gradients stand in tiles from DY on, what they are of in those from
 // X and OTHER on. They are stored to `to` besides. All copies have landed, for all threads.
@@ -157,9 +217,29 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
     const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
 
-    load_rows<C>(Place<C>::X, p.behind.added, p.rows, first);
-    load_rows<C>(Place<C>::DY, p.d, p.rows, first);
-    load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+    const int column = column_warp * (C / 4);
+    float results[4][N][4];
+
+    if (p.count == 0) {
+        load_rows<C>(Place<C>::X, p.behind.added, p.rows, first);
+        load_rows<C>(Place<C>::DY, p.d, p.rows, first);
+        load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+    }
+#pragma unroll 1
+    for (int number = 0; number < p.count; ++number) {
+        Projected<C> projected(p, number, first);
+        projected.load(0);
+        gemm::clear(results);
+#pragma unroll 1
+        while (projected.step < projected.steps) {
+            const Tile<64> left = next(projected);
+            gemm::multiply<false, true>(results, left, row, Projected<C>::right(left), lane, column);
+        }
+        // All threads are done with the operands.
+        ptx::barrier();
+        if (number + 1 == p.count) load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+        add_to_rows<C>(results, row, column, lane);
+    }
     ptx::cp_async_commit();
     Weights<C> weights(p);
     weights.load(0);
@@ -168,7 +248,6 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
     norm_backward<C>(p.behind, p.dy, first, valid, lane, warp);
 
     const size_t inner_rows = static_cast<size_t>(first) * p.inner + column_warp * 32;
-    float results[4][N][4];
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
@@ -217,7 +296,7 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             const Tile<64> stage = next(weights);
-            gemm::multiply<false, true>(results, tile(Place<C>::INNER, step), row, stage, lane, column_warp * (C / 4));
+            gemm::multiply<false, true>(results, tile(Place<C>::INNER, step), row, stage, lane, column);
         }
     }
 
@@ -226,14 +305,7 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
     load_rows<C>(Place<C>::X, p.before.x, p.rows, first);
     load_repeated<C>(Place<C>::OTHER, p.before.added, first, p.before.period, valid);
     ptx::cp_async_commit();
-    const int column = column_warp * (C / 4);
-    gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
-        const int piece = column / 8 + d;
-        const ptx::Shared place = tile(Place<C>::DY, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
-        const auto other = ptx::load_shared<uint32_t>(place);
-        // A lane's pairs take the place of those that it has read.
-        ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
-    });
+    add_to_rows<C>(results, row, column, lane);
     ptx::cp_async_wait<0>();
     ptx::barrier();
     norm_backward<C>(p.before, p.d, first, valid, lane, warp);

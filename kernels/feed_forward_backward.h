@@ -4,6 +4,23 @@
 #define SETRANK_FEED_FORWARD_BACKWARD_H
 #include <stdint.h>
 
+enum {
+    /** Projections whose inputs' gradients are added to d, at most. */
+    FEED_FORWARD_PROJECTIONS = 2,
+};
+
+/** A projection of the rows behind the network. */
+typedef struct FeedForwardProjected {
+    /** [outputs / width, rows, width] bf16: the gradient of its results. */
+    const uint16_t *d;
+    /** [outputs, C] bf16 */
+    const uint16_t *weight;
+    /** A multiple of 64. */
+    int32_t outputs;
+    /** 32, 64 or outputs. */
+    int32_t width;
+} FeedForwardProjected;
+
 /** One of the two LayerNorms. */
 typedef struct FeedForwardNorm {
     /** [rows, C] bf16: what it is of. */
@@ -34,7 +51,8 @@ typedef struct FeedForwardBackward {
     const float *bias1;
     /** [C, G] bf16: fc2's. */
     const uint16_t *weight2;
-    /** [rows, C] bf16: the gradient of the latter LayerNorm's rows, whose place that of x + added of the former takes. */
+    /** [rows, C] bf16: the gradient of the latter LayerNorm's rows but for what projections add, whose place that of x + added
+     * of the former takes. */
     uint16_t *d;
     /** [rows, C] bf16: the gradient of fc2's results. */
     uint16_t *dy;
@@ -42,9 +60,15 @@ typedef struct FeedForwardBackward {
     uint16_t *hidden;
     /** [rows, G] bf16: the gradient of what the ReLU took. */
     uint16_t *d_hidden;
+    /** Of the latter LayerNorm's rows: the gradients by way of them are added to d in order, and each sum is rounded. */
+    FeedForwardProjected projections[FEED_FORWARD_PROJECTIONS];
     int32_t rows;
     /** G. */
     int32_t inner;
+    /** Projections. */
+    int32_t count;
+    /** Whether d is given; if not, it is 0 until projections are added, of which there is one. */
+    int32_t given;
 } FeedForwardBackward;
 
 #endif

@@ -180,15 +180,29 @@ __device__ __forceinline__ void add_bias(float (&results)[M][N][4], const float 
     });
 }
 
-// Finishes a gradient by the rows of `tile` from `row` on: adds them, or is 0 where they are not above 0.
-template <int M>
-__device__ __forceinline__ void finish(float (&results)[M][8][4], Tile<64> tile, int row, bool masked, int lane) {
-    for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
-        const auto pair = ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4);
-        const float of_low = bf16_low(pair), of_high = bf16_high(pair);
-        low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
-        high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
-    });
+// Finishes a gradient by matrices that may be null: adds the one, and is 0 where the other is not above 0. `load(matrix)`
+// copies the rows of the block's results in the background, of the warp's to those of `tile` from `row` on.
+template <int M, class Load>
+__device__ __forceinline__ void finish(float (&results)[M][8][4], const uint16_t *added, const uint16_t *mask,
+                                       Tile<64> tile, int row, int lane, const Load &load) {
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+        const bool masked = pass != 0;
+        const uint16_t *const matrix = masked ? mask : added;
+        if (matrix == nullptr) continue;
+        load(matrix);
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+        ptx::barrier();
+        for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
+            const auto pair = ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4);
+            const float of_low = bf16_low(pair), of_high = bf16_high(pair);
+            low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
+            high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
+        });
+        // The next matrix takes its place, and results do.
+        ptx::barrier();
+    }
 }
 
 // Stores results as bf16: the rows from `row` on, up to number `valid`, by way of the warp's own rows of `tile`.

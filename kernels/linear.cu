@@ -4,7 +4,7 @@
 
 // Linear layers: forward, and the gradients of input and parameters.
 //
-//   y = activation(x·Wᵀ + b),   dx = dy·W (+ another gradient, or 0 where the ReLU before was),   dW = dyᵀ·x,   db = Σ dy
+//   y = activation(x·Wᵀ + b),   dx = dy·W (+ another gradient; 0 where the ReLU before was),   dW = dyᵀ·x,   db = Σ dy
 //
 // Shapes      x, dx [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width]: as [N, out] if width is out, or by heads as
 //             attention has them, width 32 or 64. Gradients of parameters leave a part for each run of rows.
@@ -69,15 +69,10 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
         },
         [&](gemm::Stage stage) { gemm::multiply<false, true>(results, stage.left, of_warp, stage.right, lane); });
     const Tile<64> tile{ptx::shared_base()};
-    if (p.finish != LINEAR_PLAIN) {
-        const Given other{p.other, p.rows, p.inputs};
+    gemm::finish(results, p.added, p.mask, tile, of_warp, lane, [&](const uint16_t *matrix) {
+        const Given other{matrix, p.rows, p.inputs};
         gemm::load<gemm::ROWS, LINEAR_THREADS>(tile, other.columns(row, column), valid);
-        ptx::cp_async_commit();
-        ptx::cp_async_wait<0>();
-        ptx::barrier();
-        gemm::finish(results, tile, of_warp, p.finish == LINEAR_MASKED, lane);
-    }
-    // A lane's pairs take the place of those that it has read.
+    });
     gemm::store_bf16(results, tile, Taken{p.dx, p.rows, p.inputs}.columns(row, column), of_warp, valid, lane);
 }
 

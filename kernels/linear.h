@@ -18,15 +18,6 @@ enum {
     LINEAR_FORWARD_LAYERS = 16,
 };
 
-/** How the gradient of a layer's input is finished. */
-enum {
-    LINEAR_PLAIN = 0,
-    /** `other` is added. */
-    LINEAR_ADDED = 1,
-    /** 0 where `other` is not above 0. */
-    LINEAR_MASKED = 2,
-};
-
 /** Arguments of `linear_forward`. */
 typedef struct LinearForward {
     /** [rows, inputs] bf16 */
@@ -62,8 +53,10 @@ typedef struct LinearBackwardInput {
     const uint16_t *dy;
     /** [outputs, inputs] bf16 */
     const uint16_t *weight;
-    /** [rows, inputs] bf16: what `finish` needs. */
-    const uint16_t *other;
+    /** [rows, inputs] bf16, added to dx; or null. */
+    const uint16_t *added;
+    /** [rows, inputs] bf16: where it is not above 0, dx is 0; or null. */
+    const uint16_t *mask;
     /** [rows, inputs] bf16 */
     uint16_t *dx;
     int32_t rows;
@@ -73,10 +66,6 @@ typedef struct LinearBackwardInput {
     int32_t outputs;
     /** 32, 64 or outputs. */
     int32_t width;
-    /** LINEAR_PLAIN, LINEAR_ADDED or LINEAR_MASKED. */
-    int32_t finish;
-    /** Fills the struct. */
-    int32_t unused;
 } LinearBackwardInput;
 
 /** A layer of `linear_backward_weights`. */

@@ -5,7 +5,7 @@
 
 // Linear layers wide enough for large blocks, and many rows of them: forward, and the gradients of input and parameters.
 //
-//   y = activation(x·Wᵀ + b),   dx = dy·W (+ another gradient, or 0 where the ReLU before was),   dW = dyᵀ·x,   db = Σ dy
+//   y = activation(x·Wᵀ + b),   dx = dy·W (+ another gradient; 0 where the ReLU before was),   dW = dyᵀ·x,   db = Σ dy
 //
 // Shapes      as the kernels of `linear` have them: x, dx [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width]; a part of
 //             dW and db for each run of rows, of up to four layers at once.
@@ -73,15 +73,10 @@ extern "C" __global__ void __launch_bounds__(LINEAR_WIDE_THREADS, 1)
             gemm::multiply<false, true>(results, Of::left(step), place.warp_row, right, place.lane);
         });
     ptx::barrier();
-    if (p.finish != LINEAR_PLAIN) {
-        const gemm::Matrix<const uint16_t> other{p.other, p.rows, p.inputs};
+    gemm::finish(results, p.added, p.mask, place.tile(), place.warp_row, place.lane, [&](const uint16_t *matrix) {
+        const gemm::Matrix<const uint16_t> other{matrix, p.rows, p.inputs};
         load<LINEAR_WIDE_COLUMNS / 64, ROWS>({ptx::shared_base()}, other, place.row, place.column, place.valid);
-        ptx::cp_async_commit();
-        ptx::cp_async_wait<0>();
-        ptx::barrier();
-        gemm::finish(results, place.tile(), place.warp_row, p.finish == LINEAR_MASKED, place.lane);
-    }
-    // A lane's pairs take the place of those that it has read.
+    });
     place.store(results, {p.dx, p.rows, p.inputs});
 }
 

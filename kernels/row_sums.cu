@@ -6,18 +6,18 @@
 //
 //   relu_backward   dy[i] = y[i] > 0 ? dy[i] : 0
 //   sum_repeats     out[g, i] = Σ_r x[g, r, i]     (queries that all sets share: g a head, r a set)
-//   add_repeats     into[i] += Σ_r x[r, i]         (inducing points: r a set)
+//   add_repeats     into[i] += once[i] + Σ_r x[r, i]     (inducing points: r a set)
 //
-// Shapes      dy, y [length] bf16; x [groups, repeats, run] or [repeats, run] bf16; out [groups, run] bf16, into [run]
-//             f32. A y that is NaN is not above 0.
+// Shapes      dy, y [length] bf16; x [groups, repeats, run] or [repeats, run] bf16; out [groups, run], once [run] bf16; into
+//             [run] f32. A y that is NaN is not above 0.
 // Checked     by the launcher (src/ops/row_sums/device.rs): length and run of `add_repeats` multiples of 64, run of
 //             `sum_repeats` one of 32, lengths, no overlap.
 // Launch      a thread has 8 neighbouring columns; relu_backward: grid (length / 2048), 256 threads; sums: grid
 //             (run / 512, groups), 64 threads; rounded up. No shared memory.
 // Types       sums in f32, rounded once; ReLU changes no bits of what it keeps.
-// Determinism repeats in order, by one thread. No atomics.
+// Determinism repeats in order, by one thread; once is added to what is there, then the sum. No atomics.
 // Writes      `=`: dy, out; `+=`: into.
-// Cost        bytes, each once: 6·length; 2·(repeats + 1)·groups·run; (2·repeats + 8)·run. Bound by memory, and by the
+// Cost        bytes, each once: 6·length; 2·(repeats + 1)·groups·run; (2·repeats + 10)·run. Bound by memory, and by the
 //             latency of loads where there are few columns.
 
 namespace {
@@ -77,12 +77,17 @@ extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) sum_repeats(const
 extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) add_repeats(const __grid_constant__ AddRepeats p) {
     const int64_t column = first_column();
     if (column >= p.run) return;
-    float sums[ROW_SUMS_VALUES];
+    float sums[ROW_SUMS_VALUES], once[PIECE];
+    load_piece(once, p.once + column);
     sum(sums, p.x + column, p.repeats, p.run);
 #pragma unroll
     for (int j = 0; j < ROW_SUMS_VALUES; j += 4) {
         auto *const at = reinterpret_cast<float4 *>(p.into + column + j);
         auto four = ptx::load_global(at);
+        four.x += once[j];
+        four.y += once[j + 1];
+        four.z += once[j + 2];
+        four.w += once[j + 3];
         four.x += sums[j];
         four.y += sums[j + 1];
         four.z += sums[j + 2];

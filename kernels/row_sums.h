@@ -37,6 +37,8 @@ typedef struct SumRepeats {
 
 /** Arguments of `add_repeats`. */
 typedef struct AddRepeats {
+    /** [run] bf16: added first. */
+    const uint16_t *once;
     /** [repeats, run] bf16 */
     const uint16_t *x;
     /** [run] f32: added to. */

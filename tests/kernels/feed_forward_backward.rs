@@ -3,16 +3,20 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{FeedForwardBackward, FeedForwardNorm, LinearBackwardInput, LinearForward};
+use setrank::device::abi::{
+    FeedForwardBackward, FeedForwardNorm, FeedForwardProjected, LinearBackwardInput, LinearForward,
+};
 use setrank::device::check::Deviation;
 use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Limits};
 use setrank::ops::feed_forward::check::SHAPES;
-use setrank::ops::feed_forward::check::backward::{Problem, problems};
-use setrank::ops::feed_forward::{FeedForwardShape, feed_forward_backward};
+use setrank::ops::feed_forward::check::backward::{
+    Problem, but_for_the_widest, problems, problems_with_projections,
+};
+use setrank::ops::feed_forward::{FeedForwardShape, RowsGradient, feed_forward_backward};
 use setrank::ops::layer_norm::{NormBackward, check};
 use setrank::ops::linear::{
-    Activation, BlockSize, DeviceLinear, InputFinish, Layout, LinearPlan, LinearShape,
+    Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape, PendingInput,
 };
 use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::emulate::Sums;
@@ -58,6 +62,9 @@ const BEHIND: Names = Names {
     parts: "behind parts",
 };
 
+/// The names of the buffers of projections: the gradient of their results, and their weight.
+const PROJECTIONS: [[&str; 2]; 2] = [["projected d", "projection"], ["projected d 1", "projection 1"]];
+
 /// The buffers of a launch whose parameter has a `FeedForwardBackward` at byte `network` of it, and pointers to weights at these.
 pub fn buffers(
     problem: &Problem,
@@ -65,9 +72,10 @@ pub fn buffers(
     weights: [usize; 2],
 ) -> Vec<(usize, &'static str, Vec<u8>)> {
     let shape = problem.shape;
+    let d = if problem.is_given { given(&problem.behind.dy) } else { poisoned::<bf16>(shape.values()) };
     let mut buffers = vec![
         (offset_of!(FeedForwardBackward, bias1), "bias1", given(&problem.bias)),
-        (offset_of!(FeedForwardBackward, d), "d", given(&problem.behind.dy)),
+        (offset_of!(FeedForwardBackward, d), "d", d),
         (offset_of!(FeedForwardBackward, dy), "dy", poisoned::<bf16>(shape.values())),
         (offset_of!(FeedForwardBackward, hidden), "hidden", poisoned::<bf16>(shape.inner_values())),
         (offset_of!(FeedForwardBackward, d_hidden), "d_hidden", poisoned::<bf16>(shape.inner_values())),
@@ -95,8 +103,22 @@ impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
         let plan = self.shape.backward_plan(MatrixKernels::Mma).expect("a problem has rows");
         let weights = [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2)];
-        let numbers = self.shape.backward_numbers(self.before.period());
-        family::launch(plan, &numbers, buffers(self, 0, weights))
+        let mut buffers = buffers(self, 0, weights);
+        let mut numbers = self.shape.backward_numbers(self.before.period());
+        (numbers.count, numbers.given) = (self.projected.len() as i32, i32::from(self.is_given));
+        for (number, projected) in self.projected.iter().enumerate() {
+            let at =
+                offset_of!(FeedForwardBackward, projections) + number * size_of::<FeedForwardProjected>();
+            let [d, weight] = PROJECTIONS[number];
+            buffers.extend([
+                (at + offset_of!(FeedForwardProjected, d), d, given(&projected.laid_out(&projected.dy))),
+                (at + offset_of!(FeedForwardProjected, weight), weight, given(&projected.weight)),
+            ]);
+            let to = &mut numbers.projections[number];
+            to.outputs = projected.shape.outputs as i32;
+            to.width = projected.plan().unwrap().width() as i32;
+        }
+        family::launch(plan, &numbers, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -110,7 +132,7 @@ impl family::Problem for Problem {
 /// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_c64";
 
-const BUGS: [Bug; 23] = [
+const BUGS: [Bug; 28] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
@@ -210,6 +232,46 @@ const BUGS: [Bug; 23] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
+        what: "LayerNorm's rows in the place of operands that others still read",
+        file: "feed_forward_backward.cu",
+        right: "        ptx::barrier();\n        if (number + 1 == p.count)",
+        wrong: "        if (number + 1 == p.count)",
+        kernels: NARROW,
+        found_by: &["is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "one stage for all steps of a projection",
+        file: "feed_forward_backward.cu",
+        right: "Place<C>::INNER + of_step % 2 * BYTES",
+        wrong: "Place<C>::INNER + of_step % 1 * BYTES",
+        kernels: NARROW,
+        found_by: &["is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first projection twice",
+        file: "feed_forward_backward.cu",
+        right: "const FeedForwardProjected &projection = p.projections[number];",
+        wrong: "const FeedForwardProjected &projection = p.projections[0];",
+        kernels: NARROW,
+        found_by: &["cp_async_16 of 16 bytes at byte", WRONG_RESULTS],
+    },
+    Bug {
+        what: "columns of rows that no step brings",
+        file: "feed_forward_backward.cu",
+        right: "k < C / 64; k += steps",
+        wrong: "k < 1; k += steps",
+        kernels: "feed_forward_backward_c128",
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "a gradient that is not given",
+        file: "feed_forward_backward.cu",
+        right: "p.given != 0 ? valid : 0",
+        wrong: "valid",
+        kernels: "feed_forward_backward_c192",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
         what: "rows behind the last",
         file: "feed_forward_backward.cu",
         right: "row < min(valid, ROWS);",
@@ -239,7 +301,7 @@ const BUGS: [Bug; 23] = [
         right: "    ptx::barrier();\n    norm_backward<C>(p.behind",
         wrong: "    norm_backward<C>(p.behind",
         kernels: NARROW,
-        found_by: &["is under way", "is read before anything is written to it"],
+        found_by: &["is under way", "is read before anything is written to it", WRONG_RESULTS],
     },
     Bug {
         what: "rows in the place of inner rows that others still read",
@@ -284,17 +346,24 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
 ];
 
 fn cases() -> Vec<Case> {
-    problems(SHAPES, 1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    but_for_the_widest(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
     let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
     let FeedForwardShape { rows, width, inner } = shape;
-    vec![Counted {
-        shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(Problem::random(shape, rows, 1)),
-        useful_products: (3 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
-    }]
+    let alone = Problem::random(shape, rows, 1);
+    let projected =
+        Problem::random(shape, rows, 1).with_projections([(3 * width, Layout::Heads { width: 32 })], true);
+    let name = format!("{rows}x{width}x{inner}");
+    [(name.clone(), alone, 3 * inner), (name + " and 768", projected, 3 * inner + 3 * width)]
+        .into_iter()
+        .map(|(shape, problem, of_row_and_column)| Counted {
+            shape,
+            problem: Box::new(problem),
+            useful_products: (rows * width * of_row_and_column) as f64 / (16.0 * 8.0 * 16.0),
+        })
+        .collect()
 }
 
 /// What the kernel of LayerNorm's backward alone leaves of a gradient.
@@ -304,48 +373,85 @@ fn norm_alone(problem: &check::Problem, d: &[bf16], sums: Sums) -> Vec<bf16> {
     family::result::<bf16>(&family::run(launch, sums), "d")
 }
 
-/// LayerNorm's backward, a layer's forward, and the gradients of its input round as this kernel does: the same bits.
+/// What the kernel of the gradient of a layer's input alone leaves, finished by a matrix at this place of its parameter.
+fn input_alone(
+    plan: LinearPlan,
+    [dy, weight]: [&[bf16]; 2],
+    (finish, other): (usize, &[bf16]),
+    sums: Sums,
+) -> Vec<bf16> {
+    let buffers = vec![
+        (offset_of!(LinearBackwardInput, dy), "dy", given(dy)),
+        (offset_of!(LinearBackwardInput, weight), "weight", given(weight)),
+        (finish, "other", given(other)),
+        (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(other.len())),
+    ];
+    let (launch, numbers) = (plan.backward_input(BlockSize::Many).unwrap(), plan.backward_input_numbers());
+    family::result::<bf16>(&family::run(family::launch(launch, &numbers, buffers), sums), "dx")
+}
+
+/// What apart kernels leave in the buffers of [`ROWS`].
+fn alone(problem: &Problem, sums: Sums) -> [Vec<bf16>; 4] {
+    let FeedForwardShape { rows, width, inner } = problem.shape;
+    let plan =
+        |inputs, outputs| LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
+    let [added, mask] = [offset_of!(LinearBackwardInput, added), offset_of!(LinearBackwardInput, mask)];
+    // Zeros that are added change no bits.
+    let mut d = problem.given();
+    for projected in &problem.projected {
+        let dy = projected.laid_out(&projected.dy);
+        d = input_alone(projected.plan().unwrap(), [&dy, &projected.weight], (added, &d), sums);
+    }
+    let dy = norm_alone(&problem.behind, &d, sums);
+    let fc1 = plan(width, inner);
+    let buffers = vec![
+        (offset_of!(LinearForward, x), "x", given(problem.rows())),
+        (offset_of!(LinearForward, weight), "weight", given(&problem.weights[0])),
+        (offset_of!(LinearForward, bias), "bias", given(&problem.bias)),
+        (offset_of!(LinearForward, y), "y", poisoned::<bf16>(problem.shape.inner_values())),
+    ];
+    let numbers = fc1.forward_numbers(Activation::Relu);
+    let launch = family::run(family::launch(fc1.forward(BlockSize::Many).unwrap(), &numbers, buffers), sums);
+    let hidden = family::result::<bf16>(&launch, "y");
+    let [weight1, weight2] = problem.weights.each_ref().map(|weight| &weight[..]);
+    let d_hidden = input_alone(plan(inner, width), [&dy, weight2], (mask, &hidden), sums);
+    let dx = input_alone(fc1, [&d_hidden, weight1], (added, &dy), sums);
+    let d = norm_alone(&problem.before, &dx, sums);
+    [hidden, d_hidden, dy, d]
+}
+
+/// Gradients by way of projections, LayerNorm's backward, a layer's forward, and the gradients of its input round as this kernel
+/// does: the same bits.
 #[test]
-fn results_are_those_of_five_kernels() {
+fn results_are_those_of_apart_kernels() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
-    for (problem, sums) in problems(SHAPES, 2).into_iter().zip(all_sums) {
-        let FeedForwardShape { rows, width, inner } = problem.shape;
-        let plan =
-            |inputs, outputs| LinearPlan::new(LinearShape { rows, inputs, outputs }, Layout::Rows).unwrap();
-        let dy = norm_alone(&problem.behind, &problem.behind.dy, sums);
-        let fc1 = plan(width, inner);
-        let buffers = vec![
-            (offset_of!(LinearForward, x), "x", given(problem.rows())),
-            (offset_of!(LinearForward, weight), "weight", given(&problem.weights[0])),
-            (offset_of!(LinearForward, bias), "bias", given(&problem.bias)),
-            (offset_of!(LinearForward, y), "y", poisoned::<bf16>(problem.shape.inner_values())),
-        ];
-        let numbers = fc1.forward_numbers(Activation::Relu);
-        let launch =
-            family::run(family::launch(fc1.forward(BlockSize::Many).unwrap(), &numbers, buffers), sums);
-        let hidden = family::result::<bf16>(&launch, "y");
-        let input = |plan: LinearPlan, dy: &[bf16], weight: &[bf16], finish, other: &[bf16]| {
-            let buffers = vec![
-                (offset_of!(LinearBackwardInput, dy), "dy", given(dy)),
-                (offset_of!(LinearBackwardInput, weight), "weight", given(weight)),
-                (offset_of!(LinearBackwardInput, other), "other", given(other)),
-                (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(other.len())),
-            ];
-            let numbers = plan.backward_input_numbers(finish);
-            let launch = family::run(
-                family::launch(plan.backward_input(BlockSize::Many).unwrap(), &numbers, buffers),
-                sums,
-            );
-            family::result::<bf16>(&launch, "dx")
-        };
-        let d_hidden = input(plan(inner, width), &dy, &problem.weights[1], InputFinish::Masked, &hidden);
-        let dx = input(fc1, &d_hidden, &problem.weights[0], InputFinish::Added, &dy);
-        let d = norm_alone(&problem.before, &dx, sums);
-        let found = family::run(family::Problem::launch(&problem, &Limits::SM_90), sums);
-        for (buffer, expected) in ROWS.into_iter().zip([hidden, d_hidden, dy, d]) {
-            let same = family::result::<bf16>(&found, buffer) == expected;
-            assert!(same, "{buffer}: {:?}, {sums:?}", problem.shape);
+    for problems in [problems(SHAPES, 2), problems_with_projections(2)] {
+        for (problem, sums) in problems.into_iter().zip(all_sums) {
+            has_the_bits_of_apart_kernels(&problem, sums);
         }
+    }
+}
+
+/// A row, and a row more and less than fragments and blocks have, behind which attention's projection is.
+#[test]
+fn any_number_of_rows_behind_which_there_is_a_projection() {
+    let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
+    for rows in [1, 15, 127, 128, 129, 500] {
+        for (number, sums) in all_sums.into_iter().enumerate() {
+            let width = 64 * (number + 1);
+            let layout = Layout::Heads { width: if number % 2 == rows % 2 { 32 } else { 64 } };
+            let shape = FeedForwardShape { rows, width, inner: 64 };
+            let problem = Problem::random(shape, rows, 4);
+            has_the_bits_of_apart_kernels(&problem.with_projections([(3 * width, layout)], true), sums);
+        }
+    }
+}
+
+fn has_the_bits_of_apart_kernels(problem: &Problem, sums: Sums) {
+    let found = family::run(family::Problem::launch(problem, &Limits::SM_90), sums);
+    for (buffer, expected) in ROWS.into_iter().zip(alone(problem, sums)) {
+        let same = family::result::<bf16>(&found, buffer) == expected;
+        assert!(same, "{buffer}: {:?}, {} projections, {sums:?}", problem.shape, problem.projected.len());
     }
 }
 
@@ -392,23 +498,61 @@ fn what_does_not_fit_is_refused() {
         };
         let [before, behind, without, too_short] =
             [Some(&short), Some(&x), None, Some(&short)].map(&mut norm);
-        let mut of = |d: &mut Buffer<bf16>, before, behind, scratch: &Buffer<f32>, shape| {
+        let mut of_gradient = |gradient: RowsGradient<'_>,
+                               before: &NormBackward<'_>,
+                               behind: &NormBackward<'_>,
+                               scratch: &Buffer<f32>,
+                               shape| {
             let inner = [&mut hidden, &mut d_hidden];
+            let dy = &mut dy;
             PendingSums::of(&gpu, scratch, |sums| {
+                let matrix = MatrixKernels::Mma;
                 feed_forward_backward(
-                    &gpu,
-                    MatrixKernels::Mma,
-                    d,
-                    &mut dy,
-                    inner,
-                    before,
-                    behind,
-                    fc1,
-                    &weight2,
-                    sums,
-                    shape,
+                    &gpu, matrix, gradient, dy, inner, before, behind, fc1, &weight2, sums, shape,
                 )
             })
+        };
+        let projected = |dy: &Buffer<bf16>, weight: &Buffer<bf16>, layout, outputs| {
+            let shape = LinearShape { rows: 2, inputs: 64, outputs };
+            PendingInput { dy: dy.alias(), layout, weight: weight.alias(), shape }
+        };
+        let heads_of = |width| Layout::Heads { width };
+        for (is_given, projected, says) in [
+            (false, vec![], "1 to 2 projections add to the gradient, not 0"),
+            (
+                true,
+                [(); 3].map(|()| projected(&x, &weight2, heads_of(32), 64)).into(),
+                "0 to 2 projections add to the gradient, not 3",
+            ),
+            (true, vec![projected(&x, &weight2, heads_of(16), 64)], "a head is 32 or 64 wide, not 16"),
+            (true, vec![projected(&x, &weight2, heads_of(32), 96)], "outputs are a multiple of 64"),
+            (
+                true,
+                vec![projected(&x, &weight2, heads_of(32), 128)],
+                "a projection's gradient [rows, out] has 128 values, not 256",
+            ),
+            (
+                true,
+                vec![projected(&x, &x, heads_of(32), 64)],
+                "a projection's weight [out, C] has 128 values, not 4096",
+            ),
+            (true, vec![projected(&d, &weight2, heads_of(32), 64)], "share memory"),
+            (false, vec![projected(&x, &weight2, heads_of(64), 64)], ""),
+        ] {
+            let gradient = RowsGradient { d: &mut d, is_given, projected: &projected };
+            let error =
+                of_gradient(gradient, &before, &behind, &scratch, shape).map_err(|error| error.to_string());
+            match says {
+                "" => error.unwrap(),
+                says => assert!(error.unwrap_err().contains(says), "{says}"),
+            }
+        }
+        let mut of = |d: &mut Buffer<bf16>,
+                      before: &NormBackward<'_>,
+                      behind: &NormBackward<'_>,
+                      scratch: &Buffer<f32>,
+                      shape| {
+            of_gradient(RowsGradient { d, is_given: true, projected: &[] }, before, behind, scratch, shape)
         };
         of(&mut d, &before, &behind, &scratch, shape).unwrap();
         let wide = FeedForwardShape { width: 320, ..shape };

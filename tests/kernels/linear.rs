@@ -6,9 +6,9 @@ use half::bf16;
 use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
-use setrank::ops::linear::check::{Answer, PRODUCTS, Problem, Product, group, shape};
+use setrank::ops::linear::check::{Answer, InputFinish, PRODUCTS, Problem, Product, group, shape};
 use setrank::ops::linear::{
-    Activation, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,
+    Activation, DeviceLinear, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,
     linear_backward_input, linear_backward_weights, linear_forward,
 };
 use setrank::ops::partial_sums::PendingSums;
@@ -39,14 +39,19 @@ impl family::Problem for Problem {
                 family::launch(plan.forward(self.blocks).unwrap(), &plan.forward_numbers(activation), buffers)
             }
             Product::Input(finish) => {
-                let buffers = vec![
+                let mut buffers = vec![
                     (offset_of!(LinearBackwardInput, dy), "dy", dy),
                     (offset_of!(LinearBackwardInput, weight), "weight", given(&self.weight)),
-                    (offset_of!(LinearBackwardInput, other), "other", given(&self.other)),
                     (offset_of!(LinearBackwardInput, dx), "dx", poisoned::<bf16>(rows * inputs)),
                 ];
-                let numbers = plan.backward_input_numbers(finish);
-                family::launch(plan.backward_input(self.blocks).unwrap(), &numbers, buffers)
+                if finish.adds() {
+                    buffers.push((offset_of!(LinearBackwardInput, added), "added", given(&self.added)));
+                }
+                if finish.masks() {
+                    buffers.push((offset_of!(LinearBackwardInput, mask), "mask", given(&self.mask)));
+                }
+                let launch = plan.backward_input(self.blocks).unwrap();
+                family::launch(launch, &plan.backward_input_numbers(), buffers)
             }
             Product::Weights => of_weights(&[self]),
         }
@@ -135,8 +140,8 @@ const BUGS: [Bug; 13] = [
     Bug {
         what: "a wait for too few copies",
         file: "gemm.cuh",
-        right: "ptx::cp_async_wait<0>();",
-        wrong: "ptx::cp_async_wait<1>();",
+        right: "ptx::cp_async_wait<0>();\n        // All",
+        wrong: "ptx::cp_async_wait<1>();\n        // All",
         kernels: "",
         found_by: &["is under way"],
     },
@@ -190,9 +195,9 @@ const BUGS: [Bug; 13] = [
     },
     Bug {
         what: "what finishes a gradient read before it is there",
-        file: "linear.cu",
-        right: "        ptx::cp_async_wait<0>();\n        ptx::barrier();\n",
-        wrong: "        ptx::barrier();\n",
+        file: "gemm.cuh",
+        right: "        ptx::cp_async_wait<0>();\n        ptx::barrier();\n        for_pairs",
+        wrong: "        ptx::barrier();\n        for_pairs",
         kernels: "linear_backward_input",
         found_by: &["is under way"],
     },
@@ -350,11 +355,12 @@ fn what_does_not_fit_is_refused() {
         let mut dx: Buffer<bf16> = mine.take(3 * 64).unwrap();
         let input =
             |dx: &mut Buffer<bf16>, finish| linear_backward_input(gpu, dx, &y, rows, &weight, finish, shape);
-        input(&mut dx, InputGradient::Masked(&x)).unwrap();
+        input(&mut dx, InputGradient::masked(&x)).unwrap();
         let alias = dx.part(0..3 * 64).unwrap();
         for (error, says) in [
-            (input(&mut dx, InputGradient::Added(&alias)), "share memory"),
-            (input(&mut dx, InputGradient::Added(&y)), "what finishes dx [N, in] has 384 values"),
+            (input(&mut dx, InputGradient::added(&alias)), "share memory"),
+            (input(&mut dx, InputGradient::added(&y)), "what is added to dx [N, in] has 384 values"),
+            (input(&mut dx, InputGradient::masked(&y)), "what masks dx [N, in] has 384 values"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

@@ -3,8 +3,8 @@
 use half::bf16;
 use setrank::device::Limits;
 use setrank::ops::linear::check::wide::{group, problems};
-use setrank::ops::linear::check::{Problem, Product};
-use setrank::ops::linear::{Activation, BlockSize, InputFinish, Layout, LinearShape};
+use setrank::ops::linear::check::{InputFinish, Problem, Product};
+use setrank::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 use setrank_emulator::emulate::Sums;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
@@ -16,7 +16,7 @@ ladder!(FAMILY);
 pub const FAMILY: Family =
     Family { name: "linear_wide", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
-const BUGS: [Bug; 11] = [
+const BUGS: [Bug; 12] = [
     Bug {
         what: "a missing barrier",
         file: "wide.cuh",
@@ -60,18 +60,26 @@ const BUGS: [Bug; 11] = [
     Bug {
         what: "what finishes a gradient in the place of operands that others still read",
         file: "linear_wide.cu",
-        right: "    ptx::barrier();\n    if (p.finish",
-        wrong: "    if (p.finish",
+        right: "    ptx::barrier();\n    gemm::finish",
+        wrong: "    gemm::finish",
         kernels: "linear_wide_backward_input",
         found_by: &["is under way", WRONG_RESULTS],
     },
     Bug {
         what: "what finishes a gradient read before it is there",
-        file: "linear_wide.cu",
-        right: "        ptx::cp_async_wait<0>();\n        ptx::barrier();\n        gemm::finish",
-        wrong: "        ptx::barrier();\n        gemm::finish",
+        file: "gemm.cuh",
+        right: "        ptx::cp_async_wait<0>();\n        ptx::barrier();\n        for_pairs",
+        wrong: "        ptx::barrier();\n        for_pairs",
         kernels: "linear_wide_backward_input",
         found_by: &["is under way"],
+    },
+    Bug {
+        what: "a mask in the place of what others still add",
+        file: "gemm.cuh",
+        right: "        // The next matrix takes its place, and results do.\n        ptx::barrier();\n",
+        wrong: "",
+        kernels: "linear_wide_backward_input",
+        found_by: &["is under way", WRONG_RESULTS],
     },
     Bug {
         what: "rows that are written behind the last",

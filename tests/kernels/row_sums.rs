@@ -43,6 +43,7 @@ impl family::Problem for Problem {
             Kernel::Add => {
                 let buffers = vec![
                     (offset_of!(AddRepeats, x), "x", x),
+                    (offset_of!(AddRepeats, once), "once", given(&self.y)),
                     (offset_of!(AddRepeats, into), "into", given(&self.into)),
                 ];
                 family::launch(repeated.add().unwrap(), &repeated.add_numbers(), buffers)
@@ -63,7 +64,7 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 12] = [
+const BUGS: [Bug; 13] = [
     Bug {
         what: "values behind the last",
         file: "row_sums.cu",
@@ -110,7 +111,7 @@ const BUGS: [Bug; 12] = [
         right: "first_column();\n    if (column >= p.run) return;\n",
         wrong: "first_column();\n",
         kernels: "add_repeats",
-        found_by: &["of `x` of"],
+        found_by: &["of `once` of"],
     },
     Bug {
         what: "the last repeat left out",
@@ -149,6 +150,14 @@ const BUGS: [Bug; 12] = [
         file: "row_sums.cu",
         right: "four.z += sums[j + 2];",
         wrong: "four.z = sums[j + 2];",
+        kernels: "add_repeats",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "what is added once left out",
+        file: "row_sums.cu",
+        right: "four.z += once[j + 2];",
+        wrong: "",
         kernels: "add_repeats",
         found_by: &[WRONG_RESULTS],
     },
@@ -292,14 +301,16 @@ fn what_does_not_fit_is_refused() {
         assert_eq!(gpu.download(&out).unwrap(), [bf16::ZERO; 128]);
         sum_repeats(gpu, &mut none, &odd.part(0..0).unwrap(), 0, 3).unwrap();
 
-        add_repeats(gpu, &mut into, &x, 6).unwrap();
-        // Nothing is launched.
-        add_repeats(gpu, &mut into, &none, 0).unwrap();
-        assert_eq!(gpu.download(&into).unwrap(), [6.0; 64]);
+        add_repeats(gpu, &mut into, &y, &x, 6).unwrap();
+        assert_eq!(gpu.download(&into).unwrap(), [5.0; 64]);
+        // No repeats are 0.
+        add_repeats(gpu, &mut into, &y, &none, 0).unwrap();
+        assert_eq!(gpu.download(&into).unwrap(), [4.0; 64]);
         for (error, says) in [
-            (add_repeats(gpu, &mut into, &x, 5), "x [repeats, run] has 384 values, not 320"),
-            (add_repeats(gpu, &mut short, &x, 12), "a multiple of 64 values, not 32"),
-            (add_repeats(gpu, &mut into, &other, 6), "a buffer of another GPU"),
+            (add_repeats(gpu, &mut into, &y, &x, 5), "x [repeats, run] has 384 values, not 320"),
+            (add_repeats(gpu, &mut into, &x, &x, 6), "once [run] has 384 values, not 64"),
+            (add_repeats(gpu, &mut short, &y, &x, 12), "a multiple of 64 values, not 32"),
+            (add_repeats(gpu, &mut into, &y, &other, 6), "a buffer of another GPU"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

@@ -133,31 +133,31 @@ fn table() -> Table {
             of_document(&ModelConfig { num_blocks, ffn_size, ..reference(encoder) }, fuse, size)
         };
         let full = reference(encoder).ffn_size;
-        let rest_of = |fuse| of_model(fuse, 0, full);
-        let (rest_apart, rest_of_all) = (rest_of(Fusion::Attention), rest_of(Fusion::All));
-        let of_first = |fuse, rest| less(of_model(fuse, 1, full), rest);
-        let apart = of_first(Fusion::Attention, &rest_apart);
+        // Of a model of one block, and what another one adds.
+        let of_rung = |fuse| {
+            let first = of_model(fuse, 1, full);
+            let block = less(of_model(fuse, 2, full), &first);
+            [first, block]
+        };
+        let apart = of_rung(Fusion::Attention);
         for fuse in RUNGS {
-            let first = match fuse {
-                Fusion::All => of_first(fuse, &rest_of_all),
+            let [first, block] = match fuse {
+                Fusion::All => of_rung(fuse),
                 Fusion::Attention => apart.clone(),
                 // All but attention is as on the rung above, and of a narrow network quicker to count.
                 Fusion::None | Fusion::Flash => {
                     let of_attention = |kernel: &String| kernel.starts_with("attention");
-                    let mut block = of_model(fuse, 1, 64);
-                    block.retain(|kernel, _| of_attention(kernel));
-                    block.extend(apart.clone().into_iter().filter(|(kernel, _)| !of_attention(kernel)));
-                    block
+                    let mut attention = of_model(fuse, 1, 64);
+                    attention.retain(|kernel, _| of_attention(kernel));
+                    apart.clone().map(|mut kernels| {
+                        kernels.retain(|kernel, _| !of_attention(kernel));
+                        kernels.extend(attention.clone());
+                        kernels
+                    })
                 }
             };
-            // Where kernels are of one block alone, the others are as the first.
-            let block = match fuse {
-                Fusion::All => less(of_model(fuse, 2, full), &of_model(fuse, 1, full)),
-                Fusion::None | Fusion::Flash | Fusion::Attention => first.clone(),
-            };
             let launches = launches(encoder, KernelChoice { fuse, ..KernelChoice::default() }, size);
-            let rest = if fuse == Fusion::All { &rest_of_all } else { &rest_apart }.clone();
-            table.add(Rung { encoder, size, fuse, launches, first, block, rest });
+            table.add(Rung { encoder, size, fuse, launches, first, block });
         }
     }
     table

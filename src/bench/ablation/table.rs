@@ -61,23 +61,19 @@ pub struct Rung {
     pub fuse: Fusion,
     /// Launches of a step of six blocks.
     pub launches: f64,
-    /// A document's, of the first block.
+    /// A document's, of a model of one block.
     pub first: Kernels,
-    /// A document's, of each further one: a kernel of the block before may have a part of it.
+    /// A document's, of each block besides: its kernels do what is between it and the block before, too.
     pub block: Kernels,
-    /// A document's, of all else.
-    pub rest: Kernels,
 }
 
 impl Rung {
-    /// A document's, of a step of a model with so many blocks.
+    /// A document's, of a step of a model with so many blocks, at least 1.
     pub fn step(&self, blocks: usize) -> Kernels {
-        let mut all = self.rest.clone();
-        for (part, times) in [(&self.first, blocks.min(1)), (&self.block, blocks.saturating_sub(1))] {
-            for (kernel, counts) in part {
-                let sum = all.entry(kernel.clone()).or_default();
-                *sum = sum.zip(counts, |sum, of_part| sum + times as f64 * of_part);
-            }
+        let mut all = self.first.clone();
+        for (kernel, counts) in &self.block {
+            let sum = all.entry(kernel.clone()).or_default();
+            *sum = sum.zip(counts, |first, block| first + (blocks as f64 - 1.0) * block);
         }
         all
     }
@@ -91,8 +87,8 @@ pub struct Table {
 
 const HEADER: &str = "\
 # What the emulator counts of a training step of 220 features, C 256, H 8, G 1024, M 20, of a document, on a card of compute
-# capability 9.0, what a step does once left out: the kernels of the first block, of each further one, and of the input and the
-# score. A rung's first line has the launches of a step of six blocks.
+# capability 9.0, what a step does once left out: the kernels of a model of one block, and what each block besides adds. A
+# rung's first line has the launches of a step of six blocks.
 # Written by: SETRANK_ACCEPT_COUNTERS=1 cargo test --features cuda --test kernels a_step_costs
 encoder\tsize\tfuse\tpart\tkernel\trequested\tunique\tproducts\texponentials\twavefronts
 ";
@@ -128,7 +124,7 @@ impl fmt::Display for Table {
         for rung in &self.rungs {
             let begin = format!("{}\t{}\t{}", name(&rung.encoder), rung.size, name(&rung.fuse));
             writeln!(f, "{begin}\tstep\tlaunches\t{}", rung.launches)?;
-            for (part, kernels) in [("first", &rung.first), ("block", &rung.block), ("rest", &rung.rest)] {
+            for (part, kernels) in [("first", &rung.first), ("block", &rung.block)] {
                 for (kernel, counts) in kernels {
                     write!(f, "{begin}\t{part}\t{kernel}")?;
                     counts.all().iter().try_for_each(|count| write!(f, "\t{count:.3}"))?;
@@ -162,8 +158,8 @@ impl Table {
         let (part, kernel) = (words.next()?, words.next()?.to_owned());
         let numbers = words.map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
         if let ("step", &[launches]) = (part, &numbers[..]) {
-            let [first, block, rest] = [(); 3].map(|()| Kernels::new());
-            self.rungs.push(Rung { encoder, size, fuse, launches, first, block, rest });
+            let (first, block) = (Kernels::new(), Kernels::new());
+            self.rungs.push(Rung { encoder, size, fuse, launches, first, block });
             return Some(());
         }
         let &[requested, unique, products, exponentials, wavefronts] = &numbers[..] else { return None };
@@ -174,7 +170,6 @@ impl Table {
         let of_part = match part {
             "first" => &mut rung.first,
             "block" => &mut rung.block,
-            "rest" => &mut rung.rest,
             _ => return None,
         };
         of_part.insert(kernel, Counts { requested, unique, products, exponentials, wavefronts });

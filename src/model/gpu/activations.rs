@@ -2,6 +2,7 @@
 
 use half::bf16;
 
+use super::flow::Flow;
 use super::sizes::{self, Extent};
 use crate::config::{Encoder, Input, ModelConfig};
 use crate::device::{Arena, Buffer, DeviceError, Limits};
@@ -210,35 +211,6 @@ impl FfnActivations {
     }
 }
 
-/// A gradient that flows backwards through rows, and a second buffer that it is written to in turn.
-#[derive(Debug)]
-pub(super) struct Flow {
-    /// The gradient.
-    pub d: Buffer<bf16>,
-    pub next: Buffer<bf16>,
-}
-
-impl Flow {
-    fn new(arena: &mut Arena, len: usize) -> Result<Self, DeviceError> {
-        Ok(Flow { d: arena.take(len)?, next: arena.take(len)? })
-    }
-
-    /// What was written to `next` is the gradient now.
-    pub fn turn(&mut self) {
-        std::mem::swap(&mut self.d, &mut self.next);
-    }
-
-    /// Takes what `write` leaves in a second buffer, given that and the gradient, for the gradient.
-    pub fn add(
-        &mut self,
-        write: impl FnOnce(&mut Buffer<bf16>, &Buffer<bf16>) -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
-        write(&mut self.next, &self.d)?;
-        self.turn();
-        Ok(())
-    }
-}
-
 /// What backward needs besides the activations.
 #[derive(Debug)]
 pub struct Scratch {
@@ -247,8 +219,9 @@ pub struct Scratch {
     pub(super) points: Option<PointScratch>,
     /// Gradient of inner rows: `[rows, G]` of a network, `[N, 4C]` of the rbf input.
     pub(super) d_hidden: Buffer<bf16>,
-    /// Gradient of q, within a set of q, k and v.
-    pub(super) d_queries: Buffer<bf16>,
+    /// Gradient of q, k and v of documents `[3, H, N, D]`; in an induced block of k and v, which points ask, then of q, which asks
+    /// points.
+    pub(super) d_projected: Buffer<bf16>,
     /// `[H, Nq]`
     pub(super) delta: Buffer<f32>,
     /// Partial sums of parameters' gradients.
@@ -276,8 +249,8 @@ impl Losses {
 pub(super) struct PointScratch {
     /// Of the induced rows `[B·M, C]`.
     pub flow: Flow,
-    /// Gradient of k and v.
-    pub d_keys_values: Buffer<bf16>,
+    /// Gradient of k and v of the induced rows, then of the points' q of each set `[3, H, B·M, D]`.
+    pub d_projected: Buffer<bf16>,
     /// Gradient of the points' q, of all sets together `[H, M, D]`.
     pub d_shared: Buffer<bf16>,
     /// Gradient of the points through q `[M, C]`.
@@ -299,7 +272,7 @@ impl Scratch {
             Encoder::Msab => None,
             Encoder::Imsab => Some(PointScratch {
                 flow: Flow::new(arena, extent.points(config) * c)?,
-                d_keys_values: arena.take(2 * most * c)?,
+                d_projected: arena.take(3 * extent.points(config) * c)?,
                 d_shared: arena.take(config.num_inducing * c)?,
                 d_points: arena.take(config.num_inducing * c)?,
             }),
@@ -308,7 +281,7 @@ impl Scratch {
             documents,
             points,
             d_hidden: arena.take(sizes::d_hidden(config, extent))?,
-            d_queries: arena.take(sizes::d_queries(config, extent))?,
+            d_projected: arena.take(3 * n * c)?,
             delta: arena.take(most * config.num_heads)?,
             sums: arena.take(sizes::sums(config, extent, limits))?,
         })

@@ -2,12 +2,13 @@
 
 use half::bf16;
 
-use super::activations::{BlockActivations, Flow, PointScratch};
+use super::activations::{BlockActivations, PointScratch};
 use super::batch::Attentions;
+use super::flow::Flow;
 use super::mab::{self, Backward, Call, Pass, Projection};
 use super::parameters::Layer;
 use crate::device::{Buffer, DeviceError};
-use crate::model::layout::BlockSlots;
+use crate::model::layout::{BlockSlots, LinearSlots, MabSlots};
 use crate::ops::dropout::Dropout;
 use crate::ops::linear::{LayerForward, LinearShape, linear_forward_layers};
 use crate::ops::row_sums::add_repeats;
@@ -29,13 +30,15 @@ pub(super) struct Block<'a> {
 pub(super) fn projection(slots: &BlockSlots, saved: &BlockActivations) -> Result<Projection, DeviceError> {
     let slots = match slots {
         BlockSlots::Msab(slots) => slots.projections.qkv.clone(),
-        BlockSlots::Imsab { induce, attend, .. } => {
-            let joined = induce.projections.kv.joined(&attend.projections.q);
-            joined
-                .ok_or_else(|| DeviceError::Shapes("the table of parameters is not that of a GPU".into()))?
-        }
+        BlockSlots::Imsab { induce, attend, .. } => of_documents(induce, attend)?,
     };
     Ok(Projection { slots, out: saved.projected.alias() })
+}
+
+/// Documents' k and v, which points ask, and their q, which asks points, as one layer.
+fn of_documents(induce: &MabSlots, attend: &MabSlots) -> Result<LinearSlots, DeviceError> {
+    let joined = induce.projections.kv.joined(&attend.projections.q);
+    joined.ok_or_else(|| DeviceError::Shapes("the table of parameters is not that of a GPU".into()))
 }
 
 /// q of the inducing points of all blocks, which depend on parameters alone: one launch of few rows each.
@@ -120,11 +123,13 @@ impl Block<'_> {
                 let rows = pass.params.rounded(inducing)?;
                 let (attention, inner) = (over_documents, induce.ffn.as_ref());
                 let call = Call { a: &rows, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
-                mab::backward_induce(pass, with, flow, points, &kept.mab, induce, call)?;
+                mab::backward_induce(pass, with, points, &kept.mab, induce, call)?;
+                let d_projected = with.d_projected.part(0..saved.projected.len())?;
+                flow.add(pass.projection_input(&of_documents(induce, attend)?, &d_projected, x)?);
                 let mut d_inducing = with.gradients.part(inducing.range())?;
                 let of_sets = &points.flow.d;
-                add_repeats(pass.gpu, &mut d_inducing, &points.d_points, 1)?;
-                add_repeats(pass.gpu, &mut d_inducing, of_sets, of_sets.len() / rows.len())
+                let repeats = of_sets.len() / rows.len();
+                add_repeats(pass.gpu, &mut d_inducing, &points.d_points, of_sets, repeats)
             }
             _ => Err(other_encoder()),
         }

@@ -2,7 +2,8 @@
 
 use half::bf16;
 
-use super::activations::{EmbeddingActivations, Flow};
+use super::activations::EmbeddingActivations;
+use super::flow::Flow;
 use super::mab::{Backward, Pass};
 use super::sizes;
 use crate::config::ModelConfig;
@@ -73,7 +74,7 @@ impl Embedding<'_> {
         let Pass { gpu, params, .. } = self.pass;
         match (self.slots, saved) {
             (InputSlots::Linear(slots), EmbeddingActivations::Linear { before_ordinals }) => {
-                relu_backward(gpu, &mut flow.d, before_ordinals.as_ref().unwrap_or(x))?;
+                flow.settle_masked(gpu, before_ordinals.as_ref().unwrap_or(x))?;
                 self.weights(with, slots, &flow.d, self.features, self.linear())
             }
             (
@@ -82,12 +83,13 @@ impl Embedding<'_> {
             ) => {
                 let [wide, narrow] = self.norms();
                 let norm = self.pass.norm_backward(with, norm2, output, None, second)?;
+                flow.settle(gpu)?;
                 let d = &mut flow.d;
                 layer_norm_backward(gpu, d, &norm, with.sums, narrow)?;
                 self.weights(with, fc2, d, normalized, self.second())?;
                 let mut d_rows = with.d_hidden.part(0..hidden.len())?;
                 let layer = params.layer(fc2)?;
-                let (layout, plain) = (Layout::Rows, InputGradient::Plain);
+                let (layout, plain) = (Layout::Rows, InputGradient::PLAIN);
                 linear_backward_input(gpu, &mut d_rows, d, layout, &layer.weight, plain, self.second())?;
                 let norm = self.pass.norm_backward(with, norm1, hidden, None, first)?;
                 layer_norm_backward(gpu, &mut d_rows, &norm, with.sums, wide)?;

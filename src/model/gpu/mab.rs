@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{Flow, MabActivations, PointScratch};
+use super::activations::{MabActivations, PointScratch};
+use super::flow::Flow;
 use super::network::{self, NormBefore};
 use super::parameters::Parameters;
 use crate::device::{Buffer, DeviceError, Gpu};
@@ -16,8 +17,8 @@ use crate::ops::attention::{
 use crate::ops::dropout::Dropout;
 use crate::ops::layer_norm::{NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input,
-    linear_backward_weights, linear_forward,
+    Activation, InputGradient, LayerGradients, Layout, LinearShape, PendingInput, linear_backward_weights,
+    linear_forward,
 };
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::row_sums::sum_repeats;
@@ -52,7 +53,7 @@ pub(super) struct Backward<'a> {
     /// Of parameters' gradients.
     pub sums: &'a mut PendingSums,
     pub d_hidden: &'a mut Buffer<bf16>,
-    pub d_queries: &'a mut Buffer<bf16>,
+    pub d_projected: &'a mut Buffer<bf16>,
     pub delta: &'a mut Buffer<f32>,
 }
 
@@ -142,24 +143,16 @@ impl Pass<'_> {
         with.layer(slots, dy.alias(), self.layout(), x.alias(), self.projection(slots, x))
     }
 
-    /// dx of a projection of x, of whose output dy is the gradient.
-    fn projection_backward(
+    /// The gradient of x by way of a projection of it, of whose output dy is the gradient.
+    pub fn projection_input(
         &self,
-        dx: &mut Buffer<bf16>,
-        finish: InputGradient<'_>,
         slots: &LinearSlots,
         dy: &Buffer<bf16>,
-    ) -> Result<(), DeviceError> {
+        x: &Buffer<bf16>,
+    ) -> Result<PendingInput, DeviceError> {
         let layer = self.params.layer(slots)?;
-        linear_backward_input(
-            self.gpu,
-            dx,
-            dy,
-            self.layout(),
-            &layer.weight,
-            finish,
-            self.projection(slots, dx),
-        )
+        let (dy, layout, shape) = (dy.alias(), self.layout(), self.projection(slots, x));
+        Ok(PendingInput { dy, layout, weight: layer.weight, shape })
     }
 
     /// What backward of a LayerNorm of x, to which something may be added, takes.
@@ -222,6 +215,7 @@ fn rows_backward(
     if let (Some(slots), Some(ffn)) = (call.ffn, ffn) {
         return Ok(network::backward(pass, with, flow, ffn, slots, &norm)?.into());
     }
+    flow.settle(pass.gpu)?;
     layer_norm_backward(pass.gpu, &mut flow.d, &norm, with.sums, pass.norm_shape(heads))?;
     Ok(Vec::new())
 }
@@ -236,17 +230,18 @@ pub(super) fn backward_within(
     call: Call<'_>,
 ) -> Result<(), DeviceError> {
     let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
-    let mut d_qkv = with.d_queries.part(0..saved.queries.len())?;
+    let mut d_qkv = with.d_projected.part(0..saved.queries.len())?;
     let gradients = QkvGradients::Together(&mut d_qkv);
     pass.attention_backward(with, gradients, &flow.d, saved, call)?;
     let qkv = &slots.projections.qkv;
     layers.push(pass.projection_gradients(with, qkv, &d_qkv, call.a)?);
     linear_backward_weights(pass.gpu, &layers, with.sums)?;
-    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), qkv, &d_qkv))
+    flow.add(pass.projection_input(qkv, &d_qkv, call.a)?);
+    Ok(())
 }
 
-/// Backward of MAB(X, T) of documents X and induced rows T: in `flow` gradient of the output → gradient of X; in
-/// `points.flow.d` gradient of T.
+/// Backward of MAB(X, T) of documents X and induced rows T: in `flow` gradient of the output → that of X by the residual, and
+/// by way of q the last part of `with.d_projected`; in `points.flow` gradient of T.
 pub(super) fn backward_attend(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -258,24 +253,24 @@ pub(super) fn backward_attend(
 ) -> Result<(), DeviceError> {
     let induced = call.z()?;
     let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
-    let mut d_q = with.d_queries.part(0..flow.d.len())?;
-    let mut d_kv = points.d_keys_values.part(0..2 * induced.len())?;
+    // Documents' k and v are another attention's.
+    let mut d_q = with.d_projected.part(2 * call.a.len()..3 * call.a.len())?;
+    let mut d_kv = points.d_projected.part(0..2 * induced.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
     pass.attention_backward(with, gradients, &flow.d, saved, call)?;
     let ProjectionSlots { q, kv, .. } = &slots.projections;
     layers.push(pass.projection_gradients(with, kv, &d_kv, induced)?);
     layers.push(pass.projection_gradients(with, q, &d_q, call.a)?);
     linear_backward_weights(pass.gpu, &layers, with.sums)?;
-    pass.projection_backward(&mut points.flow.d, InputGradient::Plain, kv, &d_kv)?;
-    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), q, &d_q))
+    points.flow.set(pass.projection_input(kv, &d_kv, induced)?);
+    Ok(())
 }
 
-/// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow`: adds X's gradient to
-/// `flow`; the points' is in `points.d_points` through q, in `points.flow` by the residual of each set.
+/// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow`: X's is, by way of k and v, the
+/// first parts of `with.d_projected`; the points' is in `points.d_points` through q, in `points.flow` by the residual of each set.
 pub(super) fn backward_induce(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
-    flow: &mut Flow,
     points: &mut PointScratch,
     saved: &MabActivations,
     slots: &MabSlots,
@@ -283,20 +278,21 @@ pub(super) fn backward_induce(
 ) -> Result<(), DeviceError> {
     let x = call.z()?;
     let mut layers = rows_backward(pass, with, &mut points.flow, saved, slots, call)?;
-    let PointScratch { flow: of_points, d_keys_values, d_shared, d_points } = points;
-    let mut d_q = with.d_queries.part(0..of_points.d.len())?;
-    let mut d_kv = d_keys_values.part(0..2 * x.len())?;
+    let PointScratch { flow: of_points, d_projected, d_shared, d_points } = points;
+    let rows = of_points.d.len();
+    let mut d_q = d_projected.part(2 * rows..3 * rows)?;
+    let mut d_kv = with.d_projected.part(0..2 * x.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
     pass.attention_backward(with, gradients, &of_points.d, saved, call)?;
     // Every set asked the same queries.
-    let sets = of_points.d.len() / call.a.len();
+    let sets = rows / call.a.len();
     sum_repeats(pass.gpu, d_shared, &d_q, pass.heads.count, sets)?;
     let ProjectionSlots { q, kv, .. } = &slots.projections;
     layers.push(pass.projection_gradients(with, kv, &d_kv, x)?);
     layers.push(pass.projection_gradients(with, q, d_shared, call.a)?);
     linear_backward_weights(pass.gpu, &layers, with.sums)?;
-    pass.projection_backward(d_points, InputGradient::Plain, q, d_shared)?;
-    flow.add(|dx, d| pass.projection_backward(dx, InputGradient::Added(d), kv, &d_kv))
+    let of_points = pass.projection_input(q, d_shared, call.a)?;
+    of_points.compute(pass.gpu, d_points, InputGradient::PLAIN)
 }
 
 impl Pass<'_> {

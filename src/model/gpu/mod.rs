@@ -10,6 +10,7 @@
 //! | [`sizes`] | how many bytes they take, as a formula |
 //! | `room` | memory for one batch after the other |
 //! | [`scorer`] | scores of a data set's batches |
+//! | `flow` | the gradient between blocks, and what of it is yet to be computed |
 //! | `setrank`, `embedding`, `block`, `mab`, `network` | forward, and backward below it, as on the processor |
 //!
 //! Rows are stored in bf16; sums, scores, losses and parameters in f32. A pass only queues work.
@@ -18,6 +19,7 @@ pub mod activations;
 pub mod batch;
 mod block;
 mod embedding;
+mod flow;
 pub mod grids;
 pub mod limits;
 mod mab;

@@ -3,7 +3,8 @@
 
 use half::bf16;
 
-use super::activations::{FfnActivations, Flow};
+use super::activations::FfnActivations;
+use super::flow::Flow;
 use super::mab::{Backward, Pass, Projection};
 use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError};
@@ -89,19 +90,28 @@ pub fn backward(
     let fused = fused(fc1);
     let mut d_hidden = with.d_hidden.part(0..fused.inner_values())?;
     let mut inner = pass.inner.part(0..fused.inner_values())?;
-    let Flow { d, next } = flow;
     if fused.backward_pays(gpu.limits()) {
         let (matrix, of_inner) = (gpu.limits().matrix(), [&mut inner, &mut d_hidden]);
+        // By warpgroups what is pending is a launch of its own.
+        if matrix == MatrixKernels::Wgmma {
+            flow.settle(gpu)?;
+        }
         let sums = &mut *with.sums;
-        feed_forward_backward(gpu, matrix, d, next, of_inner, before, &behind, of_fc1, weight2, sums, fused)?;
+        flow.replace(|gradient, dy| {
+            feed_forward_backward(
+                gpu, matrix, gradient, dy, of_inner, before, &behind, of_fc1, weight2, sums, fused,
+            )
+        })?;
     } else {
+        flow.settle(gpu)?;
+        let Flow { d, next, .. } = flow;
         let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
         // Then it is the gradient of fc2's results, and of x by the residual.
         layer_norm_backward(gpu, d, &behind, with.sums, shape)?;
         inner = pass.inner_rows(slots, x)?;
-        let masked = InputGradient::Masked(&inner);
+        let masked = InputGradient::masked(&inner);
         linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, weight2, masked, fc2)?;
-        let added = InputGradient::Added(d);
+        let added = InputGradient::added(d);
         linear_backward_input(gpu, next, &d_hidden, Layout::Rows, &layer1.weight, added, fc1)?;
         layer_norm_backward(gpu, next, before, with.sums, shape)?;
         flow.turn();

@@ -8,6 +8,7 @@ use super::activations::{Activations, Losses, Scratch};
 use super::batch::DeviceBatch;
 use super::block::{self, Block};
 use super::embedding::Embedding;
+use super::flow::Flow;
 use super::limits;
 use super::mab::{Backward, Pass};
 use super::parameters::{Layouts, Parameters};
@@ -136,9 +137,9 @@ impl GpuSetRank {
         training: Option<TrainingStep>,
     ) -> Result<(), DeviceError> {
         let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
-        let Scratch { documents: flow, points, d_hidden, d_queries, delta, sums } = scratch;
+        let Scratch { documents: flow, points, d_hidden, d_projected, delta, sums } = scratch;
         let mut sums = PendingSums::new(sums.part(0..sums.len())?);
-        let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_queries, delta };
+        let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_projected, delta };
         let pass = self.pass(gpu, params, inner, attention, *keep);
         let layout = &self.layouts.device;
         let last = &hidden[layout.blocks.len()];
@@ -147,11 +148,11 @@ impl GpuSetRank {
             let block = self.block(pass, t, slots, batch, training);
             block.backward(with, flow, points.as_mut(), &kept[t], &hidden[t])?;
             if self.ordinal_at(OrdinalAt::EveryBlock) {
-                self.add_ordinal_gradients(gpu, gradients, &flow.d, batch)?;
+                self.add_ordinal_gradients(gpu, gradients, flow, batch)?;
             }
         }
         if self.ordinal_at(OrdinalAt::Input) {
-            self.add_ordinal_gradients(gpu, gradients, &flow.d, batch)?;
+            self.add_ordinal_gradients(gpu, gradients, flow, batch)?;
         }
         self.embedding(pass, batch).backward(with, flow, embedding, &hidden[0])?;
         sums.finish(gpu)
@@ -247,12 +248,13 @@ impl GpuSetRank {
         &self,
         gpu: &Gpu,
         gradients: &Buffer<f32>,
-        dx: &Buffer<bf16>,
+        flow: &mut Flow,
         batch: &DeviceBatch,
     ) -> Result<(), DeviceError> {
         let Some(ordinals) = &batch.ordinals else { return Err(no_ordinals()) };
+        flow.settle(gpu)?;
         let mut d_tables = gradients.part(self.tables())?;
-        embed_backward(gpu, &mut d_tables, dx, ordinals, self.config.hidden_size)
+        embed_backward(gpu, &mut d_tables, &flow.d, ordinals, self.config.hidden_size)
     }
 
     /// Where the ordinal tables stand, one behind the other.

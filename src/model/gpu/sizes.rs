@@ -181,12 +181,12 @@ pub fn scratch(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
     let (n, c) = (extent.documents, config.hidden_size);
     let most = extent.most_rows(config);
     let mut lens = Lens {
-        bf16: vec![n * c, n * c, d_hidden(config, extent), d_queries(config, extent)],
+        bf16: vec![n * c, n * c, d_hidden(config, extent), 3 * n * c],
         f32: vec![most * config.num_heads, sums(config, extent, limits)],
     };
     if config.encoder == Encoder::Imsab {
         let (points, shared) = (extent.points(config) * c, config.num_inducing * c);
-        lens.bf16.extend([points, points, 2 * most * c, shared, shared]);
+        lens.bf16.extend([points, points, 3 * points, shared, shared]);
     }
     lens.bytes()
 }
@@ -203,12 +203,6 @@ pub(super) fn d_hidden(config: &ModelConfig, extent: Extent) -> usize {
         Input::Linear => network,
         Input::Rbf => network.max(4 * extent.documents * config.hidden_size),
     }
-}
-
-/// Values of the gradient of q, within a set of q, k and v.
-pub(super) fn d_queries(config: &ModelConfig, extent: Extent) -> usize {
-    let parts = if config.encoder == Encoder::Msab { 3 } else { 1 };
-    parts * extent.most_rows(config) * config.hidden_size
 }
 
 /// Values of the parts of parameters' gradients that are added up at once: of a block of documents, and wherever one kernel

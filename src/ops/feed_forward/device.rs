@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::FeedForwardShape;
+use super::{FeedForwardShape, RowsGradient};
 use crate::device::abi::{FeedForward, FeedForwardBackward, FeedForwardBackwardWgmma, FeedForwardWgmma};
 use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
@@ -25,7 +25,10 @@ unsafe impl cudarc::driver::DeviceRepr for FeedForwardBackward {}
 // SAFETY: as above; it has no padding.
 unsafe impl Parameter for FeedForwardBackward {
     fn shapes(&self) -> String {
-        format!("{} rows and {} inner columns", self.rows, self.inner)
+        let projected = self.projections.iter().take(self.count as usize);
+        let projected: String =
+            projected.map(|of| format!(", a projection to {} columns", of.outputs)).collect();
+        format!("{} rows and {} inner columns{projected}", self.rows, self.inner)
     }
 }
 
@@ -140,7 +143,7 @@ pub fn feed_forward(
 }
 
 /// Queues backward of a network with the LayerNorm `before` it, whose rows it takes, and the one `behind`, which adds them to
-/// fc2's results: d `[rows, C]`, the gradient of the latter's rows, → that of what the former is of. The inner rows `[rows, G]`
+/// fc2's results: the gradient of the latter's rows → in its d `[rows, C]` that of what the former is of. The inner rows `[rows, G]`
 /// once more, their gradient `[rows, G]` in front of the ReLU, and dy `[rows, C]`, that of fc2's results, are left for the
 /// gradients of the layers' parameters; the norms' are added to once `sums` are finished, which have room for
 /// [`FeedForwardShape::backward_scratch_len`] values.
@@ -152,7 +155,7 @@ pub fn feed_forward(
 pub fn feed_forward_backward(
     gpu: &Gpu,
     matrix: MatrixKernels,
-    d: &mut Buffer<bf16>,
+    gradient: RowsGradient<'_>,
     dy: &mut Buffer<bf16>,
     [hidden, d_hidden]: [&mut Buffer<bf16>; 2],
     before: &NormBackward<'_>,
@@ -175,7 +178,12 @@ pub fn feed_forward_backward(
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, shape.inner)?;
     operands.reads("fc2 [C, G]", weight2, shape.weights())?;
-    operands.updates("d [rows, C]", d, shape.values())?;
+    if matrix == MatrixKernels::Wgmma && !(gradient.is_given && gradient.projected.is_empty()) {
+        let what = "by warpgroups it begins with a gradient that is given, and no projection adds to it";
+        return Err(DeviceError::Shapes(format!("{launch}: {what}")));
+    }
+    let mut parameter = shape.backward_numbers(period);
+    gradient.note(&mut operands, &mut parameter, launch, shape)?;
     operands.writes("dy [rows, C]", dy, shape.values())?;
     operands.writes("inner rows [rows, G]", hidden, shape.inner_values())?;
     operands.writes("their gradient [rows, G]", d_hidden, shape.inner_values())?;
@@ -185,15 +193,15 @@ pub fn feed_forward_backward(
     let Some(launch) = shape.backward_plan(matrix) else { return Ok(()) };
     let mut of_before = scratch.part(0..needed / 2)?;
     let mut of_behind = scratch.part(needed / 2..needed)?;
-    let mut parameter = FeedForwardBackward {
+    parameter = FeedForwardBackward {
         weight1: fc1.weight.pointer(),
         bias1: fc1.bias.pointer(),
         weight2: weight2.pointer(),
-        d: d.pointer_mut(),
+        d: gradient.d.pointer_mut(),
         dy: dy.pointer_mut(),
         hidden: hidden.pointer_mut(),
         d_hidden: d_hidden.pointer_mut(),
-        ..shape.backward_numbers(period)
+        ..parameter
     };
     for (to, norm, added, parts) in [
         (&mut parameter.before, before, added, &mut of_before),

@@ -8,12 +8,16 @@ mod device;
 #[cfg(feature = "cuda")]
 mod plan;
 #[cfg(feature = "cuda")]
+mod rows_gradient;
+#[cfg(feature = "cuda")]
 mod warpgroups;
 
 #[cfg(feature = "cuda")]
 pub use device::{Kept, Projection, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]
 pub use plan::FeedForwardShape;
+#[cfg(feature = "cuda")]
+pub use rows_gradient::RowsGradient;
 
 use super::Scalar;
 use super::gemm::{Aligned, Finish, Mat, MatMut, Packed, Write, gemm};

@@ -2,7 +2,7 @@
 
 use crate::device::abi::{
     FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
-    FeedForwardBackward, FeedForwardNorm, FeedForwardProjection, FeedForwardScale,
+    FeedForwardBackward, FeedForwardNorm, FeedForwardProjected, FeedForwardProjection, FeedForwardScale,
 };
 use crate::device::choice::{Fusion, MatrixKernels};
 use crate::device::{DeviceError, Limits, Plan};
@@ -206,7 +206,8 @@ impl FeedForwardShape {
         Ok(FeedForward { projection, ..numbers })
     }
 
-    /// The same of backward; `period` is that of the rows that the former LayerNorm adds.
+    /// The same of backward, from a gradient to which no projection adds; `period` is that of the rows that the former
+    /// LayerNorm adds.
     pub fn backward_numbers(&self, period: usize) -> FeedForwardBackward {
         let norm = |period| FeedForwardNorm {
             x: std::ptr::null(),
@@ -217,6 +218,8 @@ impl FeedForwardShape {
             period: period as i32,
             unused: 0,
         };
+        let none =
+            FeedForwardProjected { d: std::ptr::null(), weight: std::ptr::null(), outputs: 0, width: 0 };
         FeedForwardBackward {
             before: norm(period),
             behind: norm(self.rows),
@@ -227,8 +230,11 @@ impl FeedForwardShape {
             dy: std::ptr::null_mut(),
             hidden: std::ptr::null_mut(),
             d_hidden: std::ptr::null_mut(),
+            projections: [none; _],
             rows: self.rows as i32,
             inner: self.inner as i32,
+            count: 0,
+            given: 1,
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{
-    Activation, BlockSize, DeviceLinear, InputFinish, InputGradient, LayerGradients, Layout, LinearPlan,
-    LinearShape, WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
+    Activation, BlockSize, DeviceLinear, InputGradient, LayerGradients, Layout, LinearPlan, LinearShape,
+    WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
     linear_backward_input_by, linear_backward_weights, linear_forward_by, relu_backward,
 };
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
@@ -21,6 +21,31 @@ use crate::ops::partial_sums::PendingSums;
 use crate::ops::scratch::PerThread;
 use crate::ops::values::{added, narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
+
+/// What follows the gradient of a layer's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputFinish {
+    /// Nothing.
+    Plain,
+    /// Another gradient is added.
+    Added,
+    /// It is 0 where another matrix is not above 0.
+    Masked,
+    /// Both.
+    AddedAndMasked,
+}
+
+impl InputFinish {
+    /// Whether something is added.
+    pub fn adds(self) -> bool {
+        matches!(self, InputFinish::Added | InputFinish::AddedAndMasked)
+    }
+
+    /// Whether it is masked.
+    pub fn masks(self) -> bool {
+        matches!(self, InputFinish::Masked | InputFinish::AddedAndMasked)
+    }
+}
 
 /// Which of a layer's products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +77,10 @@ pub struct Problem {
     pub bias: Vec<f32>,
     /// `[rows, out]`, whatever the layout.
     pub dy: Vec<bf16>,
-    /// `[rows, in]`: what is added to dx, or masks it.
-    pub other: Vec<bf16>,
+    /// `[rows, in]`: what may be added to dx.
+    pub added: Vec<bf16>,
+    /// `[rows, in]`: what may mask it.
+    pub mask: Vec<bf16>,
     /// `[out, in]`: what dW is added to.
     pub d_weight: Vec<f32>,
     /// `[out]`: what db is added to.
@@ -96,7 +123,8 @@ impl Problem {
             weight: normal(outputs * inputs, 1.0 / (inputs as f64).sqrt()),
             bias: single(normal(outputs, 1.0)),
             dy: normal(rows * outputs, 1.0),
-            other: normal(rows * inputs, 1.0),
+            added: normal(rows * inputs, 1.0),
+            mask: normal(rows * inputs, 1.0),
             d_weight: single(normal(outputs * inputs, 1.0)),
             d_bias: single(normal(outputs, 1.0)),
             known: OnceLock::new(),
@@ -130,8 +158,8 @@ impl Problem {
     /// The answer in f64, by the CPU's own layer.
     fn exact(&self) -> Answer {
         let LinearShape { rows, inputs, outputs } = self.shape;
-        let [x, weight, dy, other] =
-            [&self.x, &self.weight, &self.dy, &self.other].map(|values| wide(values));
+        let [x, weight, dy, more, mask] =
+            [&self.x, &self.weight, &self.dy, &self.added, &self.mask].map(|values| wide(values));
         let bias = wide(&self.bias);
         let layer = Weights { weight: &weight, bias: &bias };
         let mut buffer = Aligned::default();
@@ -144,10 +172,11 @@ impl Problem {
             Product::Input(finish) => {
                 let mut dx = vec![0.0; rows * inputs];
                 backward_input(&mut dx, Write::Set, &dy, layer, &mut buffer);
-                match finish {
-                    InputFinish::Plain => {}
-                    InputFinish::Added => dx.iter_mut().zip(&other).for_each(|(dx, other)| *dx += other),
-                    InputFinish::Masked => relu_backward(&mut dx, &other),
+                if finish.adds() {
+                    dx.iter_mut().zip(&more).for_each(|(dx, more)| *dx += more);
+                }
+                if finish.masks() {
+                    relu_backward(&mut dx, &mask);
                 }
                 vec![dx]
             }
@@ -165,8 +194,8 @@ impl Problem {
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let LinearShape { rows, inputs, outputs } = self.shape;
-        let [x, weight, dy, other] =
-            [&self.x, &self.weight, &self.dy, &self.other].map(|values| narrow(values));
+        let [x, weight, dy, more, mask] =
+            [&self.x, &self.weight, &self.dy, &self.added, &self.mask].map(|values| narrow(values));
         let order = |len| draw.order(len);
         let rounded = |values: &[f32]| values.iter().map(|&value| bf16::from_f32(value).to_f64()).collect();
         match self.product {
@@ -182,12 +211,9 @@ impl Problem {
             }
             Product::Input(finish) => {
                 let mut dx = plain_product(&dy, &transposed(&weight, inputs), &order(outputs), draw.sums);
-                for (dx, &other) in dx.iter_mut().zip(&other) {
-                    match finish {
-                        InputFinish::Plain => {}
-                        InputFinish::Added => *dx += other,
-                        InputFinish::Masked => *dx = if other > 0.0 { *dx } else { 0.0 },
-                    }
+                for ((dx, &more), &mask) in dx.iter_mut().zip(&more).zip(&mask) {
+                    *dx += if finish.adds() { more } else { 0.0 };
+                    *dx = if finish.masks() && mask <= 0.0 { 0.0 } else { *dx };
                 }
                 vec![rounded(&dx)]
             }
@@ -245,12 +271,9 @@ impl Problem {
             }
             Product::Input(finish) => {
                 let dy = uploaded(gpu, &self.laid_out(&self.dy))?;
-                let other = uploaded(gpu, &self.other)?;
-                let finish = match finish {
-                    InputFinish::Plain => InputGradient::Plain,
-                    InputFinish::Added => InputGradient::Added(&other),
-                    InputFinish::Masked => InputGradient::Masked(&other),
-                };
+                let (added, mask) = (uploaded(gpu, &self.added)?, uploaded(gpu, &self.mask)?);
+                let (added, mask) = (finish.adds().then_some(&added), finish.masks().then_some(&mask));
+                let finish = InputGradient { added, mask };
                 let mut dx = taken(gpu, rows * inputs)?;
                 linear_backward_input_by(gpu, blocks, &mut dx, &dy, layout, &weight, finish, shape)?;
                 dx
@@ -294,13 +317,14 @@ pub fn group(rows: [usize; 3], seed: u64) -> [Problem; 3] {
 }
 
 /// All products: with and without what may follow them, and for each layout.
-pub const PRODUCTS: [(Product, Layout); 8] = [
+pub const PRODUCTS: [(Product, Layout); 9] = [
     (Product::Forward(Activation::Identity), Layout::Heads { width: 32 }),
     (Product::Forward(Activation::Relu), Layout::Rows),
     (Product::Forward(Activation::Relu), Layout::Heads { width: 64 }),
     (Product::Input(InputFinish::Plain), Layout::Rows),
     (Product::Input(InputFinish::Added), Layout::Heads { width: 32 }),
     (Product::Input(InputFinish::Masked), Layout::Heads { width: 64 }),
+    (Product::Input(InputFinish::AddedAndMasked), Layout::Heads { width: 32 }),
     (Product::Weights, Layout::Rows),
     (Product::Weights, Layout::Heads { width: 32 }),
 ];

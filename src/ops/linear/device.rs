@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Activation, BlockSize, InputFinish, Layout, LinearPlan, LinearShape, WeightsPlan};
+use super::{Activation, BlockSize, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{
     LINEAR_FORWARD_LAYERS, LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearLayers,
     LinearWeights,
@@ -57,13 +57,26 @@ pub struct DeviceLinear<'a> {
 
 /// What follows the gradient of a layer's input.
 #[derive(Clone, Copy, Debug)]
-pub enum InputGradient<'a> {
-    /// Nothing.
-    Plain,
+pub struct InputGradient<'a> {
     /// This `[rows, in]` is added.
-    Added(&'a Buffer<bf16>),
-    /// It is 0 where this `[rows, in]` is not above 0: the output of the ReLU before.
-    Masked(&'a Buffer<bf16>),
+    pub added: Option<&'a Buffer<bf16>>,
+    /// Then it is 0 where this `[rows, in]` is not above 0: the output of the ReLU before.
+    pub mask: Option<&'a Buffer<bf16>>,
+}
+
+impl<'a> InputGradient<'a> {
+    /// Nothing.
+    pub const PLAIN: Self = InputGradient { added: None, mask: None };
+
+    /// This `[rows, in]` is added.
+    pub fn added(added: &'a Buffer<bf16>) -> Self {
+        InputGradient { added: Some(added), ..Self::PLAIN }
+    }
+
+    /// It is 0 where this `[rows, in]` is not above 0.
+    pub fn masked(mask: &'a Buffer<bf16>) -> Self {
+        InputGradient { mask: Some(mask), ..Self::PLAIN }
+    }
 }
 
 /// Queues y = activation(x `[rows, in]`·Wᵀ + b), laid out as `y_layout` says.
@@ -207,22 +220,21 @@ pub fn linear_backward_input_by(
     let mut operands = Operands::new(gpu, "a linear layer, gradient of the input");
     operands.reads("dy [N, out]", dy, rows * outputs)?;
     operands.reads("W [out, in]", weight, outputs * inputs)?;
-    let (finish, other) = match finish {
-        InputGradient::Plain => (InputFinish::Plain, None),
-        InputGradient::Added(other) => (InputFinish::Added, Some(other)),
-        InputGradient::Masked(other) => (InputFinish::Masked, Some(other)),
-    };
-    if let Some(other) = other {
-        operands.reads("what finishes dx [N, in]", other, rows * inputs)?;
+    let InputGradient { added, mask } = finish;
+    for (name, other) in [("what is added to dx [N, in]", added), ("what masks dx [N, in]", mask)] {
+        if let Some(other) = other {
+            operands.reads(name, other, rows * inputs)?;
+        }
     }
     operands.writes("dx [N, in]", dx, rows * inputs)?;
     let Some(launch) = plan.backward_input(blocks) else { return Ok(()) };
     let parameter = LinearBackwardInput {
         dy: dy.pointer(),
         weight: weight.pointer(),
-        other: other.map_or(std::ptr::null(), Buffer::pointer),
+        added: added.map_or(std::ptr::null(), Buffer::pointer),
+        mask: mask.map_or(std::ptr::null(), Buffer::pointer),
         dx: dx.pointer_mut(),
-        ..plan.backward_input_numbers(finish)
+        ..plan.backward_input_numbers()
     };
     // SAFETY: as in `linear_forward`.
     unsafe { gpu.launch(&launch, &parameter) }
@@ -237,6 +249,35 @@ fn fits(blocks: BlockSize, columns: usize) -> Result<(), DeviceError> {
         "a linear layer on a GPU: blocks of {} columns, and {columns} in all",
         blocks.columns()
     )))
+}
+
+/// The gradient of a layer's input, dy·W, that is yet to be computed.
+#[derive(Debug)]
+pub struct PendingInput {
+    /// `[rows, out]`, as `layout` says.
+    pub dy: Buffer<bf16>,
+    /// How dy stands.
+    pub layout: Layout,
+    /// `[out, in]`
+    pub weight: Buffer<bf16>,
+    /// Sizes.
+    pub shape: LinearShape,
+}
+
+impl PendingInput {
+    /// Queues it, as [`linear_backward_input`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`linear_forward`].
+    pub fn compute(
+        &self,
+        gpu: &Gpu,
+        dx: &mut Buffer<bf16>,
+        finish: InputGradient<'_>,
+    ) -> Result<(), DeviceError> {
+        linear_backward_input(gpu, dx, &self.dy, self.layout, &self.weight, finish, self.shape)
+    }
 }
 
 /// A layer's gradients of its parameters, and what they are of.

@@ -15,12 +15,12 @@ mod weights;
 pub use block_size::BlockSize;
 #[cfg(feature = "cuda")]
 pub use device::{
-    DeviceLinear, InputGradient, LayerForward, LayerGradients, linear_backward_input,
+    DeviceLinear, InputGradient, LayerForward, LayerGradients, PendingInput, linear_backward_input,
     linear_backward_input_by, linear_backward_weights, linear_forward, linear_forward_by,
     linear_forward_layers,
 };
 #[cfg(feature = "cuda")]
-pub use plan::{Finish as InputFinish, Layout, LinearPlan, LinearShape};
+pub use plan::{Layout, LinearPlan, LinearShape};
 use rayon::prelude::*;
 #[cfg(feature = "cuda")]
 pub use weights::WeightsPlan;

@@ -2,9 +2,8 @@
 
 use super::{Activation, BlockSize};
 use crate::device::abi::{
-    LINEAR_ADDED, LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS,
-    LINEAR_MASKED, LINEAR_PLAIN, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput,
-    LinearForward, LinearLayers,
+    LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS, LINEAR_ROWS,
+    LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput, LinearForward, LinearLayers,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
@@ -30,17 +29,6 @@ pub enum Layout {
         /// 32 or 64.
         width: usize,
     },
-}
-
-/// What follows the gradient of a layer's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// Nothing.
-    Plain,
-    /// Another gradient is added.
-    Added,
-    /// It is 0 where another matrix is not above 0.
-    Masked,
 }
 
 /// A layer's plan: a pure function of its sizes.
@@ -87,7 +75,7 @@ impl LinearPlan {
     }
 
     /// Columns of y that stand together.
-    pub(super) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.width
     }
 
@@ -157,23 +145,17 @@ impl LinearPlan {
     }
 
     /// The parameter of `linear_backward_input` but for its pointers, which are null.
-    pub fn backward_input_numbers(&self, finish: Finish) -> LinearBackwardInput {
-        let finish = match finish {
-            Finish::Plain => LINEAR_PLAIN,
-            Finish::Added => LINEAR_ADDED,
-            Finish::Masked => LINEAR_MASKED,
-        };
+    pub fn backward_input_numbers(&self) -> LinearBackwardInput {
         LinearBackwardInput {
             dy: std::ptr::null(),
             weight: std::ptr::null(),
-            other: std::ptr::null(),
+            added: std::ptr::null(),
+            mask: std::ptr::null(),
             dx: std::ptr::null_mut(),
             rows: self.shape.rows as i32,
             inputs: self.shape.inputs as i32,
             outputs: self.shape.outputs as i32,
             width: self.width as i32,
-            finish: finish as i32,
-            unused: 0,
         }
     }
 }

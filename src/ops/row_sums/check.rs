@@ -43,7 +43,7 @@ pub struct Problem {
     pub shape: Shape,
     /// `[groups, repeats, run]`: what is summed, or dy.
     pub x: Vec<bf16>,
-    /// `[run]`: ReLU's output, empty for sums.
+    /// `[run]`: ReLU's output, or what is added once; empty for sums that are set.
     pub y: Vec<bf16>,
     /// `[run]`: what is added to, empty but for that.
     pub into: Vec<f32>,
@@ -64,7 +64,10 @@ impl Problem {
                 y.iter_mut().step_by(7).zip(odd).for_each(|(y, odd)| *y = odd);
             }
             Kernel::Sum => {}
-            Kernel::Add => into = normal(run).into_iter().map(|value| value as f32).collect(),
+            Kernel::Add => {
+                y = normal(run).into_iter().map(bf16::from_f64).collect();
+                into = normal(run).into_iter().map(|value| value as f32).collect();
+            }
         }
         Problem { kernel, shape, x, y, into }
     }
@@ -78,7 +81,8 @@ impl Problem {
                 dy
             }
             _ => {
-                self.each_sum(|before, terms| before.map_or(0.0, f64::from) + wide(terms).iter().sum::<f64>())
+                let sum = |terms: &[bf16]| wide(terms).iter().sum::<f64>();
+                self.each_sum(|before, once, terms| f64::from(before) + f64::from(once) + sum(terms))
             }
         }
     }
@@ -90,18 +94,19 @@ impl Problem {
             return self.exact();
         }
         let order = draw.order(self.shape.repeats);
-        self.each_sum(|before, terms| {
+        self.each_sum(|before, once, terms| {
             let sum = order.iter().fold(0.0f32, |sum, &at| sum + terms[at].to_f32());
-            self.rounded((before.unwrap_or(0.0) + sum).into())
+            self.rounded((before + once + sum).into())
         })
     }
 
-    /// Of what is there before, if there is, and the repeats of each result.
-    fn each_sum(&self, sum: impl Fn(Option<f32>, &[bf16]) -> f64) -> Vec<f64> {
+    /// Of what is there before, what is added once, and the repeats of each result; what is not there is 0.
+    fn each_sum(&self, sum: impl Fn(f32, f32, &[bf16]) -> f64) -> Vec<f64> {
         let Shape { repeats, run, .. } = self.shape;
         let of_column = |group: &[bf16], at: usize| {
             let terms: Vec<bf16> = group[at..].iter().step_by(run).copied().collect();
-            sum(self.into.get(at).copied(), &terms)
+            let once = self.y.get(at).map_or(0.0, |once| once.to_f32());
+            sum(self.into.get(at).copied().unwrap_or(0.0), once, &terms)
         };
         let groups = self.x.chunks(repeats * run);
         groups.flat_map(|group| (0..run).map(|at| of_column(group, at)).collect::<Vec<_>>()).collect()
@@ -139,7 +144,7 @@ impl Problem {
             }
             Kernel::Add => {
                 let mut into = uploaded(gpu, &self.into)?;
-                add_repeats(gpu, &mut into, &x, repeats)?;
+                add_repeats(gpu, &mut into, &uploaded(gpu, &self.y)?, &x, repeats)?;
                 Ok(gpu.download(&into)?.into_iter().map(f64::from).collect())
             }
         }

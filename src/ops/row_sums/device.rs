@@ -70,7 +70,8 @@ pub fn sum_repeats(
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
-/// Queues into `[run]` += Σ over the repeats of x `[repeats, run]`, in order; `run` is a multiple of 64.
+/// Queues into `[run]` += once `[run]`, then += Σ over the repeats of x `[repeats, run]`, in order; `run` is
+/// a multiple of 64.
 ///
 /// # Errors
 ///
@@ -78,6 +79,7 @@ pub fn sum_repeats(
 pub fn add_repeats(
     gpu: &Gpu,
     into: &mut Buffer<f32>,
+    once: &Buffer<bf16>,
     x: &Buffer<bf16>,
     repeats: usize,
 ) -> Result<(), DeviceError> {
@@ -90,9 +92,11 @@ pub fn add_repeats(
     let plan = RepeatsPlan::new(1, repeats, run)?;
     let mut operands = Operands::new(gpu, "a sum over repeats that is added");
     operands.reads("x [repeats, run]", x, repeats.saturating_mul(run))?;
+    operands.reads("once [run]", once, run)?;
     operands.updates("into [run]", into, run)?;
     let Some(launch) = plan.add() else { return Ok(()) };
-    let parameter = AddRepeats { x: x.pointer(), into: into.pointer_mut(), ..plan.add_numbers() };
+    let parameter =
+        AddRepeats { once: once.pointer(), x: x.pointer(), into: into.pointer_mut(), ..plan.add_numbers() };
     // SAFETY: as in `relu_backward`.
     unsafe { gpu.launch(&launch, &parameter) }
 }

@@ -87,6 +87,7 @@ impl RepeatsPlan {
     /// The parameter of `add_repeats` but for its pointers, which are null.
     pub fn add_numbers(&self) -> AddRepeats {
         AddRepeats {
+            once: std::ptr::null(),
             x: std::ptr::null(),
             into: std::ptr::null_mut(),
             run: self.run as i64,
@@ -100,9 +101,9 @@ impl RepeatsPlan {
         (self.groups > 0 && self.run > 0).then_some(self.launch("sum_repeats"))
     }
 
-    /// The launch that adds sums of one group; `None` where there is nothing to add.
+    /// The launch that adds sums of one group; `None` where there are none.
     pub fn add(&self) -> Option<Plan> {
-        (self.repeats > 0 && self.run > 0).then_some(self.launch("add_repeats"))
+        (self.run > 0).then_some(self.launch("add_repeats"))
     }
 
     fn launch(&self, kernel: &'static str) -> Plan {
@@ -155,9 +156,9 @@ mod tests {
         assert_eq!(ReluBackwardPlan::new(0).unwrap().launch(), None);
         let plan = |groups, repeats, run| RepeatsPlan::new(groups, repeats, run).unwrap();
         assert_eq!((plan(0, 3, 32).sum(), plan(2, 3, 0).sum()), (None, None));
-        assert_eq!((plan(1, 0, 64).add(), plan(1, 3, 0).add()), (None, None));
-        // Sums of nothing are set.
-        assert!(plan(2, 0, 32).sum().is_some());
+        assert_eq!(plan(1, 3, 0).add(), None);
+        // Sums of nothing are set, and what is added once is.
+        assert!(plan(2, 0, 32).sum().is_some() && plan(1, 0, 64).add().is_some());
     }
 
     #[test]

@@ -4,17 +4,18 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::super::{FeedForwardShape, feed_forward_backward};
+use super::super::{FeedForwardShape, RowsGradient, feed_forward_backward};
 use super::{Answer, NamedResult, SHAPES, period};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
-use crate::ops::gemm::Aligned;
+use crate::ops::gemm::{Aligned, Write};
 use crate::ops::layer_norm::check::Backward;
 use crate::ops::layer_norm::{self, NormBackward, NormShape};
-use crate::ops::linear::{self, Activation, DeviceLinear, Weights};
+use crate::ops::linear::check::{InputFinish, Product};
+use crate::ops::linear::{self, Activation, DeviceLinear, Layout, LinearShape, PendingInput, Weights};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::values::{narrow, plain_product, transposed, wide};
 use crate::rng::{Rng, Stream};
@@ -28,6 +29,10 @@ pub struct Problem {
     pub before: layer_norm::check::Problem,
     /// The one behind: of fc2's results, and the network's rows are added.
     pub behind: layer_norm::check::Problem,
+    /// Projections of the rows behind, whose inputs' gradients are added to the gradient there.
+    pub projected: Vec<linear::check::Problem>,
+    /// Whether that is given, or 0 until then.
+    pub is_given: bool,
     /// `[G, C]` and `[C, G]`
     pub weights: [Vec<bf16>; 2],
     /// `[G]`
@@ -63,12 +68,58 @@ impl Problem {
             layer_norm::check::Problem::normal(NormShape { rows, width }, Some(period), 1e-5, seed)
         };
         let (before, behind) = (norm(period, seed), norm(rows, seed + 1));
-        Problem { shape, before, behind, weights, bias, known: OnceLock::new() }
+        let (projected, known) = (Vec::new(), OnceLock::new());
+        Problem { shape, before, behind, projected, is_given: true, weights, bias, known }
+    }
+
+    /// The same with projections of the rows behind, to so many columns of which so many stand together.
+    pub fn with_projections<const COUNT: usize>(
+        self,
+        projections: [(usize, Layout); COUNT],
+        is_given: bool,
+    ) -> Self {
+        let FeedForwardShape { rows, width: inputs, .. } = self.shape;
+        let of = |(outputs, layout)| {
+            let (shape, product) =
+                (LinearShape { rows, inputs, outputs }, Product::Input(InputFinish::Added));
+            linear::check::Problem::random(shape, layout, product, outputs as u64)
+        };
+        Problem { projected: projections.map(of).into(), is_given, ..self }
     }
 
     /// The network's rows `[rows, C]`.
     pub fn rows(&self) -> &[bf16] {
         &self.behind.added
+    }
+
+    /// The gradient behind `[rows, C]` before projections add to it.
+    pub fn given(&self) -> Vec<bf16> {
+        if self.is_given { self.behind.dy.clone() } else { vec![bf16::ZERO; self.shape.values()] }
+    }
+
+    /// The gradient behind in f64 `[rows, C]`.
+    fn exact_gradient(&self) -> Vec<f64> {
+        let mut sum = wide(&self.given());
+        for projected in &self.projected {
+            let (weight, mut dx) = (wide(&projected.weight), vec![0.0; sum.len()]);
+            let layer = Weights { weight: &weight, bias: &vec![0.0; projected.shape.outputs] };
+            let mut buffer = Aligned::default();
+            linear::backward_input(&mut dx, Write::Set, &wide(&projected.dy), layer, &mut buffer);
+            sum.iter_mut().zip(dx).for_each(|(sum, dx)| *sum += dx);
+        }
+        sum
+    }
+
+    /// The same of a plain evaluation in the kernel's number types.
+    fn plain_gradient(&self, draw: Draw) -> Vec<f32> {
+        let mut sum = narrow(&self.given());
+        for projected in &self.projected {
+            let weight = transposed(&narrow(&projected.weight), self.shape.width);
+            let order = draw.order(projected.shape.outputs);
+            let dx = plain_product(&narrow(&projected.dy), &weight, &order, draw.sums);
+            sum.iter_mut().zip(dx).for_each(|(sum, dx)| *sum = bf16::from_f32(*sum + dx).to_f32());
+        }
+        sum
     }
 
     /// An answer of a backward pass of each LayerNorm and the inner rows and their gradient.
@@ -81,7 +132,7 @@ impl Problem {
     /// The answer in f64, by the CPU's own layers.
     fn exact(&self) -> Answer {
         let FeedForwardShape { rows, width, inner } = self.shape;
-        let behind = self.behind.exact().1;
+        let behind = self.behind.exact_of(&self.exact_gradient()).1;
         let dy = &behind.dx;
         let [weight1, weight2] = self.weights.each_ref().map(|values| wide(values));
         let mut buffer = Aligned::default();
@@ -102,7 +153,7 @@ impl Problem {
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
     fn plain(&self, draw: Draw) -> Answer {
         let FeedForwardShape { width, inner, .. } = self.shape;
-        let behind = self.behind.plain_backward(draw, &narrow(&self.behind.dy));
+        let behind = self.behind.plain_backward(draw, &self.plain_gradient(draw));
         let dy: Vec<f32> = behind.dx.iter().map(|&value| value as f32).collect();
         let [weight1, weight2] = self.weights.each_ref().map(|values| narrow(values));
         let rounded = |value: f32| bf16::from_f32(value).to_f32();
@@ -148,10 +199,16 @@ impl Problem {
         let of_norms = [NormRows::new(gpu, &self.before)?, NormRows::new(gpu, &self.behind)?];
         let before = of_norms[0].backward(gpu, &self.before)?;
         let behind = of_norms[1].backward(gpu, &self.behind)?;
+        let projected = self.projected.iter().map(|of| {
+            let (dy, weight) = (uploaded(gpu, &of.laid_out(&of.dy))?, uploaded(gpu, &of.weight)?);
+            Ok(PendingInput { dy, layout: of.layout, weight, shape: of.shape })
+        });
+        let projected = &projected.collect::<Result<Vec<_>, DeviceError>>()?;
         PendingSums::of(gpu, &taken(gpu, shape.backward_scratch_len())?, |sums| {
+            let gradient = RowsGradient { d: &mut d, is_given: self.is_given, projected };
             let of_inner = [&mut hidden, &mut d_hidden];
             feed_forward_backward(
-                gpu, matrix, &mut d, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
+                gpu, matrix, gradient, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
             )
         })?;
         let backward = |dx: &Buffer<bf16>, norm: &NormBackward<'_>| {
@@ -194,22 +251,46 @@ pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
     shapes.map(|shape| Problem::random(shape, period(shape), seed))
 }
 
+/// The same with projections: two and one, of one step and of more steps than rows have tiles, with and without a gradient
+/// that is given.
+pub fn problems_with_projections(seed: u64) -> [Problem; 4] {
+    with_projections(problems(SHAPES, seed))
+}
+
+/// Problems of all widths, the widest without projections.
+pub fn but_for_the_widest(seed: u64) -> [Problem; 4] {
+    let ([_, _, _, c256], [c64, c128, c192, _]) = (problems(SHAPES, seed), problems_with_projections(seed));
+    [c64, c128, c192, c256]
+}
+
+fn with_projections([c64, c128, c192, c256]: [Problem; 4]) -> [Problem; 4] {
+    let [narrow, wide] = [32, 64].map(|width| Layout::Heads { width });
+    [
+        c64.with_projections([(64, narrow), (128, Layout::Rows)], true),
+        c128.with_projections([(384, wide)], true),
+        c192.with_projections([(192, narrow)], false),
+        c256.with_projections([(128, wide), (320, narrow)], false),
+    ]
+}
+
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, MatrixKernels::Mma, problems(SHAPES, SEED))
+    let all = problems(SHAPES, SEED).into_iter().chain(problems_with_projections(SEED));
+    of_problems(gpu, MatrixKernels::Mma, all)
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
     let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, SEED);
-    of_problems(gpu, MatrixKernels::Mma, SHAPES.map(at))
+    let all = SHAPES.map(at).into_iter().chain(with_projections(SHAPES.map(at)));
+    of_problems(gpu, MatrixKernels::Mma, all)
 }
 
 /// Of those whose launch the card can take.
 pub(super) fn of_problems(
     gpu: &Gpu,
     matrix: MatrixKernels,
-    problems: [Problem; 4],
+    problems: impl IntoIterator<Item = Problem>,
 ) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for problem in problems {
@@ -221,8 +302,12 @@ pub(super) fn of_problems(
         let found = problem.solve(gpu, matrix)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
+            let behind = match problem.projected.len() {
+                0 => String::new(),
+                count => format!(", {count} projection(s) behind"),
+            };
             let what = format!(
-                "network's backward in one kernel by {}, {rows} rows of {width}, {inner} inner columns: {result}",
+                "network's backward in one kernel by {}, {rows} rows of {width}, {inner} inner columns{behind}: {result}",
                 matrix.name()
             );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));

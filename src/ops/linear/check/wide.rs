@@ -1,9 +1,9 @@
 //! Problems of layers by large blocks.
 
-use super::{Problem, Product, gradients_on};
+use super::{InputFinish, Problem, Product, gradients_on};
 use crate::device::check::{Checked, SEED};
 use crate::device::{DeviceError, Gpu};
-use crate::ops::linear::{Activation, BlockSize, InputFinish, Layout, LinearShape};
+use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 
 /// Products by each kernel, of two blocks of rows, and two and three steps.
 pub fn problems(rows: usize, seed: u64) -> [Problem; 4] {
@@ -14,8 +14,8 @@ pub fn problems(rows: usize, seed: u64) -> [Problem; 4] {
     [
         of(Product::Forward(Activation::Relu), Layout::Heads { width: 32 }, [128, 512]),
         of(Product::Forward(Activation::Identity), Layout::Rows, [192, 256]),
-        of(Product::Input(InputFinish::Added), Layout::Heads { width: 64 }, [256, 128]),
-        of(Product::Input(InputFinish::Masked), Layout::Rows, [512, 192]),
+        of(Product::Input(InputFinish::AddedAndMasked), Layout::Heads { width: 64 }, [256, 128]),
+        of(Product::Input(InputFinish::AddedAndMasked), Layout::Rows, [512, 192]),
     ]
 }
 
