@@ -13,7 +13,7 @@ enum {
     /** Bytes of shared memory of a block: two stages of both operands. */
     LINEAR_SHARED_BYTES = 49152,
     /** Layers of whose parameters one launch computes the gradients, at most. */
-    LINEAR_LAYERS = 4,
+    LINEAR_LAYERS = 8,
     /** Layers whose forward is one launch, at most. */
     LINEAR_FORWARD_LAYERS = 16,
 };

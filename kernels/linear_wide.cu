@@ -8,7 +8,7 @@
 //   y = activation(x·Wᵀ + b),   dx = dy·W (+ another gradient; 0 where the ReLU before was),   dW = dyᵀ·x,   db = Σ dy
 //
 // Shapes      as the kernels of `linear` have them: x, dx [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width]; a part of
-//             dW and db for each run of rows, of up to four layers at once.
+//             dW and db for each run of rows, of up to eight layers at once.
 // Checked     by the launcher (src/ops/linear/device.rs): columns of y or dx, and outputs of dW, multiples of 256, inputs of dW of
 //             128, all else of 64; lengths, no overlap.
 // Launch      forward: grid (out / 256 · N / 128), input: grid (in / 256 · N / 128), the columns fastest; weights: grid (Σ parts ·

@@ -6,7 +6,7 @@
 //
 //   into[i] += Σ_p parts[p, i]
 //
-// Shapes      of up to 16 sums parts [count, length] f32, into [length] f32; any length, at least one part.
+// Shapes      of up to 32 sums parts [count, length] f32, into [length] f32; any length, at least one part.
 // Checked     by the launcher (src/ops/partial_sums/device.rs): lengths, and that they do not overlap.
 // Launch      grid (Σ length / 32, rounded up); a warp for each of up to 8 parts of the sum that has most; shared memory: 4
 //             bytes a thread.

@@ -9,7 +9,7 @@ enum {
     /** Warps of a block, at most: each sums every so many-th part. */
     PARTIAL_SUMS_WARPS = 8,
     /** Sums of a launch, at most. */
-    PARTIAL_SUMS_AT_ONCE = 16,
+    PARTIAL_SUMS_AT_ONCE = 32,
 };
 
 /** One of the sums of `partial_sums`. */

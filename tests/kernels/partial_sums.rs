@@ -211,8 +211,8 @@ fn sums_wait_for_each_other() {
     driver::with(&Configuration::default(), |driver| {
         let gpu = Gpu::new(0).unwrap();
         let mut arena = gpu.arena("sums", 1 << 14).unwrap();
-        let scratch = arena.take::<f32>(100).unwrap();
-        let mut into = arena.take::<f32>(76).unwrap();
+        let scratch = arena.take::<f32>(140).unwrap();
+        let mut into = arena.take::<f32>(140).unwrap();
         gpu.zero(&mut into).unwrap();
         let of = |number: usize| into.part(4 * number..4 * number + 1).unwrap();
         let mut sums = PendingSums::new(scratch);
@@ -222,21 +222,21 @@ fn sums_wait_for_each_other() {
             sums.add(&of(number), parts, count).unwrap();
         };
         let launches = || driver.counters().launches;
-        // Sixteen are one launch, as is what is left.
-        (0..17).for_each(|number| leave(&mut sums, number, 2));
+        // So many are one launch, as is what is left.
+        (0..33).for_each(|number| leave(&mut sums, number, 2));
         assert_eq!(launches(), 1);
         sums.finish(&gpu).unwrap();
         sums.finish(&gpu).unwrap();
         assert_eq!(launches(), 2);
-        // 120 values do not fit.
-        (17..19).for_each(|number| leave(&mut sums, number, 60));
+        // 160 values do not fit.
+        (33..35).for_each(|number| leave(&mut sums, number, 80));
         assert_eq!(launches(), 3);
         sums.finish(&gpu).unwrap();
-        let expected = |number: usize| if number < 17 { 2 * number } else { 60 * number } as f32;
+        let expected = |number: usize| if number < 33 { 2 * number } else { 80 * number } as f32;
         let found = gpu.download(&into).unwrap();
-        assert!((0..19).all(|number| found[4 * number] == expected(number)), "{found:?}");
-        let error = sums.room(&gpu, 101, 1).unwrap_err().to_string();
-        assert!(error.contains("scratch has 100 values, not 101 or more"), "{error}");
+        assert!((0..35).all(|number| found[4 * number] == expected(number)), "{found:?}");
+        let error = sums.room(&gpu, 141, 1).unwrap_err().to_string();
+        assert!(error.contains("scratch has 140 values, not 141 or more"), "{error}");
     })
     .unwrap();
 }

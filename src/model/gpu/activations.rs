@@ -111,7 +111,7 @@ impl Activations {
         let blocks = (0..blocks)
             .map(|t| BlockActivations::new(arena, config, extent, point_queries.get(t)))
             .collect::<Result<_, _>>()?;
-        let inner = arena.take(sizes::inner(config, extent))?;
+        let inner = arena.take(sizes::inner(config, extent, keep))?;
         let of_attention = sizes::attention(config, extent, limits);
         let attention = AttentionScratch::new(arena, of_attention, keep == Keep::ForBackward)?;
         Ok(Activations { scores, hidden, inner, attention, point_queries, keep, embedding, blocks })

@@ -10,7 +10,7 @@ use super::parameters::Layer;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::{BlockSlots, LinearSlots, MabSlots};
 use crate::ops::dropout::Dropout;
-use crate::ops::linear::{LayerForward, LinearShape, linear_forward_layers};
+use crate::ops::linear::{LayerForward, LinearShape, linear_backward_weights, linear_forward_layers};
 use crate::ops::row_sums::add_repeats;
 
 /// One block's part of a pass.
@@ -119,13 +119,16 @@ impl Block<'_> {
             ) => {
                 let (attention, ffn) = (over_points, attend.ffn.as_ref().or(ffn.as_ref()));
                 let call = Call { a: x, z: Some(&kept.out), attention, ffn, dropout: dropout[1] };
-                mab::backward_attend(pass, with, flow, points, &saved.attend, attend, call)?;
+                let mut layers = mab::backward_attend(pass, with, flow, points, &saved.attend, attend, call)?;
                 let rows = pass.params.rounded(inducing)?;
                 let (attention, inner) = (over_documents, induce.ffn.as_ref());
                 let call = Call { a: &rows, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
-                mab::backward_induce(pass, with, points, &kept.mab, induce, call)?;
+                layers.extend(mab::backward_induce(pass, with, points, &kept.mab, induce, call)?);
+                let of_documents = of_documents(induce, attend)?;
                 let d_projected = with.d_projected.part(0..saved.projected.len())?;
-                flow.add(pass.projection_input(&of_documents(induce, attend)?, &d_projected, x)?);
+                layers.push(pass.projection_gradients(with, &of_documents, &d_projected, x)?);
+                linear_backward_weights(pass.gpu, &layers, with.sums)?;
+                flow.add(pass.projection_input(&of_documents, &d_projected, x)?);
                 let mut d_inducing = with.gradients.part(inducing.range())?;
                 let of_sets = &points.flow.d;
                 let repeats = of_sets.len() / rows.len();

@@ -9,7 +9,7 @@ use super::flow::Flow;
 use super::network::{self, NormBefore};
 use super::parameters::Parameters;
 use crate::device::{Buffer, DeviceError, Gpu};
-use crate::model::layout::{FfnSlots, LinearSlots, MabSlots, NormSlots, ProjectionSlots};
+use crate::model::layout::{FfnSlots, LinearSlots, MabSlots, NormSlots};
 use crate::model::setrank::Keep;
 use crate::ops::attention::{
     AttentionScratch, DeviceAttention, Heads, Qkv, QkvGradients, attention_backward, attention_forward,
@@ -133,7 +133,7 @@ impl Pass<'_> {
     }
 
     /// The gradients of a projection of x, of whose output dy is the gradient.
-    fn projection_gradients(
+    pub fn projection_gradients(
         &self,
         with: &Backward<'_>,
         slots: &LinearSlots,
@@ -201,7 +201,7 @@ pub(super) fn forward(
 }
 
 /// Backward of [`forward`] from the gradient in `flow` to that of the heads' results and, by the residual, of A. Gives back what
-/// the network's layers' gradients are of, as [`network::backward`] does.
+/// the network's layers' gradients are of, as [`network::backward`] does, with the network's inner rows from `first_inner` on.
 fn rows_backward(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -209,11 +209,12 @@ fn rows_backward(
     saved: &MabActivations,
     slots: &MabSlots,
     call: Call<'_>,
+    first_inner: usize,
 ) -> Result<Vec<LayerGradients>, DeviceError> {
     let MabActivations { heads, statistics, ffn, .. } = saved;
     let norm = pass.norm_backward(with, &slots.norm, heads, Some(call.a), statistics)?;
     if let (Some(slots), Some(ffn)) = (call.ffn, ffn) {
-        return Ok(network::backward(pass, with, flow, ffn, slots, &norm)?.into());
+        return Ok(network::backward(pass, with, flow, ffn, slots, &norm, first_inner)?.into());
     }
     flow.settle(pass.gpu)?;
     layer_norm_backward(pass.gpu, &mut flow.d, &norm, with.sums, pass.norm_shape(heads))?;
@@ -229,7 +230,7 @@ pub(super) fn backward_within(
     slots: &MabSlots,
     call: Call<'_>,
 ) -> Result<(), DeviceError> {
-    let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
+    let mut layers = rows_backward(pass, with, flow, saved, slots, call, 0)?;
     let mut d_qkv = with.d_projected.part(0..saved.queries.len())?;
     let gradients = QkvGradients::Together(&mut d_qkv);
     pass.attention_backward(with, gradients, &flow.d, saved, call)?;
@@ -241,7 +242,8 @@ pub(super) fn backward_within(
 }
 
 /// Backward of MAB(X, T) of documents X and induced rows T: in `flow` gradient of the output → that of X by the residual, and
-/// by way of q the last part of `with.d_projected`; in `points.flow` gradient of T.
+/// by way of q the last part of `with.d_projected`; in `points.flow` gradient of T. Gives back what the gradients of layers are of,
+/// but for that of q.
 pub(super) fn backward_attend(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -250,24 +252,23 @@ pub(super) fn backward_attend(
     saved: &MabActivations,
     slots: &MabSlots,
     call: Call<'_>,
-) -> Result<(), DeviceError> {
+) -> Result<Vec<LayerGradients>, DeviceError> {
     let induced = call.z()?;
-    let mut layers = rows_backward(pass, with, flow, saved, slots, call)?;
+    let mut layers = rows_backward(pass, with, flow, saved, slots, call, 0)?;
     // Documents' k and v are another attention's.
     let mut d_q = with.d_projected.part(2 * call.a.len()..3 * call.a.len())?;
     let mut d_kv = points.d_projected.part(0..2 * induced.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
     pass.attention_backward(with, gradients, &flow.d, saved, call)?;
-    let ProjectionSlots { q, kv, .. } = &slots.projections;
+    let kv = &slots.projections.kv;
     layers.push(pass.projection_gradients(with, kv, &d_kv, induced)?);
-    layers.push(pass.projection_gradients(with, q, &d_q, call.a)?);
-    linear_backward_weights(pass.gpu, &layers, with.sums)?;
     points.flow.set(pass.projection_input(kv, &d_kv, induced)?);
-    Ok(())
+    Ok(layers)
 }
 
 /// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow`: X's is, by way of k and v, the
 /// first parts of `with.d_projected`; the points' is in `points.d_points` through q, in `points.flow` by the residual of each set.
+/// Gives back what the gradients of layers are of, but for that of k and v; inner rows stand behind those of X.
 pub(super) fn backward_induce(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -275,9 +276,10 @@ pub(super) fn backward_induce(
     saved: &MabActivations,
     slots: &MabSlots,
     call: Call<'_>,
-) -> Result<(), DeviceError> {
+) -> Result<Vec<LayerGradients>, DeviceError> {
     let x = call.z()?;
-    let mut layers = rows_backward(pass, with, &mut points.flow, saved, slots, call)?;
+    let behind = x.len() / pass.heads.hidden() * pass.ffn_size;
+    let mut layers = rows_backward(pass, with, &mut points.flow, saved, slots, call, behind)?;
     let PointScratch { flow: of_points, d_projected, d_shared, d_points } = points;
     let rows = of_points.d.len();
     let mut d_q = d_projected.part(2 * rows..3 * rows)?;
@@ -287,12 +289,11 @@ pub(super) fn backward_induce(
     // Every set asked the same queries.
     let sets = rows / call.a.len();
     sum_repeats(pass.gpu, d_shared, &d_q, pass.heads.count, sets)?;
-    let ProjectionSlots { q, kv, .. } = &slots.projections;
-    layers.push(pass.projection_gradients(with, kv, &d_kv, x)?);
+    let q = &slots.projections.q;
     layers.push(pass.projection_gradients(with, q, d_shared, call.a)?);
-    linear_backward_weights(pass.gpu, &layers, with.sums)?;
     let of_points = pass.projection_input(q, d_shared, call.a)?;
-    of_points.compute(pass.gpu, d_points, InputGradient::PLAIN)
+    of_points.compute(pass.gpu, d_points, InputGradient::PLAIN)?;
+    Ok(layers)
 }
 
 impl Pass<'_> {

@@ -65,7 +65,8 @@ pub fn forward(
     }
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
     layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
-    let inner = pass.inner_rows(slots, attended)?;
+    let mut inner = pass.inner.part(0..fused.inner_values())?;
+    pass.inner_rows(&mut inner, slots, attended)?;
     linear_forward(gpu, output, Layout::Rows, &inner, layer2.get(), Activation::Identity, fc2)?;
     layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)?;
     then.map_or(Ok(()), |then| pass.project(then, out))
@@ -73,7 +74,7 @@ pub fn forward(
 
 /// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of what the LayerNorm `before` it is of.
 /// Parameters' gradients are added to, but for the layers', which are given back: what they are of stays where it is until
-/// another network's backward, or until `flow` turns.
+/// `flow` turns, or another network's inner rows take the place of these, from value `first_inner` on.
 pub fn backward(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
@@ -81,6 +82,7 @@ pub fn backward(
     saved: &FfnActivations,
     slots: &FfnSlots,
     before: &NormBackward<'_>,
+    first_inner: usize,
 ) -> Result<[LayerGradients; 2], DeviceError> {
     let FfnActivations { attended: x, output, statistics } = saved;
     let (gpu, [fc1, fc2]) = (pass.gpu, pass.ffn_shapes(x));
@@ -88,8 +90,9 @@ pub fn backward(
     let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
     let (of_fc1, weight2) = (layer1.get(), &layer2.weight);
     let fused = fused(fc1);
-    let mut d_hidden = with.d_hidden.part(0..fused.inner_values())?;
-    let mut inner = pass.inner.part(0..fused.inner_values())?;
+    let place = first_inner..first_inner + fused.inner_values();
+    let mut d_hidden = with.d_hidden.part(place.clone())?;
+    let mut inner = pass.inner.part(place)?;
     if fused.backward_pays(gpu.limits()) {
         let (matrix, of_inner) = (gpu.limits().matrix(), [&mut inner, &mut d_hidden]);
         // By warpgroups what is pending is a launch of its own.
@@ -108,7 +111,7 @@ pub fn backward(
         let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
         // Then it is the gradient of fc2's results, and of x by the residual.
         layer_norm_backward(gpu, d, &behind, with.sums, shape)?;
-        inner = pass.inner_rows(slots, x)?;
+        pass.inner_rows(&mut inner, slots, x)?;
         let masked = InputGradient::masked(&inner);
         linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, weight2, masked, fc2)?;
         let added = InputGradient::added(d);
@@ -129,13 +132,15 @@ fn fused(fc1: LinearShape) -> FeedForwardShape {
 }
 
 impl Pass<'_> {
-    /// ReLU(fc1(x)) `[rows, G]`, in the place that all networks share.
-    fn inner_rows(&self, slots: &FfnSlots, x: &Buffer<bf16>) -> Result<Buffer<bf16>, DeviceError> {
-        let [fc1, _] = self.ffn_shapes(x);
-        let mut inner = self.inner.part(0..fc1.rows * fc1.outputs)?;
-        let layer = self.params.layer(&slots.fc1)?;
-        linear_forward(self.gpu, &mut inner, Layout::Rows, x, layer.get(), Activation::Relu, fc1)?;
-        Ok(inner)
+    /// inner `[rows, G]` = ReLU(fc1(x))
+    fn inner_rows(
+        &self,
+        inner: &mut Buffer<bf16>,
+        slots: &FfnSlots,
+        x: &Buffer<bf16>,
+    ) -> Result<(), DeviceError> {
+        let ([fc1, _], layer) = (self.ffn_shapes(x), self.params.layer(&slots.fc1)?);
+        linear_forward(self.gpu, inner, Layout::Rows, x, layer.get(), Activation::Relu, fc1)
     }
 
     /// Of fc1 and fc2 over the rows of x `[rows, C]`.

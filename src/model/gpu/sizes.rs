@@ -132,7 +132,7 @@ pub fn activations(config: &ModelConfig, extent: Extent, keep: Keep, limits: &Li
     let (n, c) = (extent.documents, config.hidden_size);
     let (blocks, rows) = kept(config, keep);
     let mut lens = Lens { f32: vec![n], bf16: vec![n * c; rows] };
-    lens.bf16.push(inner(config, extent));
+    lens.bf16.push(inner(config, extent, keep));
     match config.input {
         Input::Linear if keep == Keep::ForBackward && adds_ordinals(config) => lens.bf16.push(n * c),
         Input::Linear => {}
@@ -192,13 +192,16 @@ pub fn scratch(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
 }
 
 /// Values of the inner rows of a network.
-pub(super) fn inner(config: &ModelConfig, extent: Extent) -> usize {
-    extent.most_rows(config) * config.ffn_size
+pub(super) fn inner(config: &ModelConfig, extent: Extent, keep: Keep) -> usize {
+    // Backward has those of both networks of a block at once.
+    let both = keep == Keep::ForBackward && config.encoder == Encoder::Imsab && config.inner_ffn;
+    let rows = if both { extent.documents + extent.points(config) } else { extent.most_rows(config) };
+    rows * config.ffn_size
 }
 
 /// Values of the gradient of inner rows.
 pub(super) fn d_hidden(config: &ModelConfig, extent: Extent) -> usize {
-    let network = inner(config, extent);
+    let network = inner(config, extent, Keep::ForBackward);
     match config.input {
         Input::Linear => network,
         Input::Rbf => network.max(4 * extent.documents * config.hidden_size),
@@ -213,22 +216,24 @@ pub(super) fn sums(config: &ModelConfig, extent: Extent, limits: &Limits) -> usi
     let of = |rows, inputs, outputs| LinearShape { rows, inputs, outputs };
     let linear = |rows, inputs, outputs| WeightsPlan::scratch_len_of(&[of(rows, inputs, outputs)]);
     let norm = |rows, width| NormShape { rows, width }.scratch_len(limits);
-    // Of an attention block, its network and both LayerNorms, or one.
-    let mab = |rows, ffn: bool, projections: &[LinearShape]| {
-        let network = if ffn { &[of(rows, g, c), of(rows, c, g)][..] } else { &[] };
-        (1 + network.len() / 2) * norm(rows, c)
-            + WeightsPlan::scratch_len_of(&[network, projections].concat())
+    // Of a block's LayerNorms, two where there is a network and one where there is none, and of all its layers.
+    let block = |networks: &[(usize, bool)], projections: &[LinearShape]| {
+        let norms: usize = networks.iter().map(|&(rows, ffn)| (1 + usize::from(ffn)) * norm(rows, c)).sum();
+        let of_networks = networks.iter().filter(|(_, ffn)| *ffn);
+        let mut layers: Vec<LinearShape> =
+            of_networks.flat_map(|&(rows, _)| [of(rows, g, c), of(rows, c, g)]).collect();
+        layers.extend(projections);
+        norms + WeightsPlan::scratch_len_of(&layers)
     };
     let mut all = vec![score_scratch_len(n, c)];
     if limits.fuse == Fusion::All {
         all.push(score_loss_scratch_len(extent.sets, c));
     }
     match config.encoder {
-        Encoder::Msab => all.push(mab(n, true, &[of(n, c, 3 * c)])),
+        Encoder::Msab => all.push(block(&[(n, true)], &[of(n, c, 3 * c)])),
         Encoder::Imsab => {
-            all.push(mab(n, true, &[of(points, c, 2 * c), of(n, c, c)]));
-            let projections = [of(n, c, 2 * c), of(config.num_inducing, c, c)];
-            all.push(mab(points, config.inner_ffn, &projections));
+            let projections = [of(points, c, 2 * c), of(config.num_inducing, c, c), of(n, c, 3 * c)];
+            all.push(block(&[(n, true), (points, config.inner_ffn)], &projections));
         }
     }
     match config.input {

@@ -295,7 +295,7 @@ pub struct LayerGradients {
     pub shape: LinearShape,
 }
 
-/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy of up to four layers; sums have room for
+/// Queues dW `[out, in]` += dyᵀ·x and db `[out]` += Σ rows of dy of up to eight layers; sums have room for
 /// [`WeightsPlan::scratch_len`] values, and are yet to be finished.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::device::abi::{
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::parts::Parts;
 
-/// The gradients of the parameters of up to four layers: a pure function of their shapes.
+/// The gradients of the parameters of up to eight layers: a pure function of their shapes.
 ///
 /// Rows are cut into parts, so that there are blocks enough for a card; the more layers there are, the fewer parts it takes. Blocks
 /// are large where they fit all layers.
@@ -47,15 +47,15 @@ impl Tile {
 
     /// How the rows of each layer are cut.
     fn parts(self, shapes: &[LinearShape]) -> impl Iterator<Item = Parts> {
-        let all: usize = shapes.iter().map(|shape| self.blocks(shape)).sum();
-        shapes.iter().map(move |shape| Parts::new(shape.rows, all, self.at_once))
+        let matrices: Vec<_> = shapes.iter().map(|shape| (shape.rows, self.blocks(shape))).collect();
+        Parts::of_several(&matrices, self.at_once).collect::<Vec<_>>().into_iter()
     }
 }
 
 impl WeightsPlan {
     /// The plan of layers whose output's gradient stands as their layout says.
     ///
-    /// Refuses what [`LinearPlan::new`] refuses, more than four layers, and more results than a grid has blocks for.
+    /// Refuses what [`LinearPlan::new`] refuses, more than eight layers, and more results than a grid has blocks for.
     pub fn new(layers: impl IntoIterator<Item = (LinearShape, Layout)>) -> Result<Self, DeviceError> {
         let plans = layers.into_iter().map(|(shape, layout)| LinearPlan::new(shape, layout));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
@@ -168,6 +168,19 @@ mod tests {
             // Two have half as many parts each as one of them would have.
             (&[(1 << 20, 256, 1024)], 8 * 16),
             (&[(1 << 20, 256, 1024), (1 << 20, 1024, 256)], 16 * 8),
+            // An IMSAB block's networks and projections, one of few rows: parts of about as many rows each.
+            (
+                &[
+                    (33_792, 1024, 256),
+                    (33_792, 256, 1024),
+                    (33_792, 256, 768),
+                    (16_896, 1024, 256),
+                    (16_896, 256, 1024),
+                    (16_896, 256, 512),
+                    (20, 256, 256),
+                ],
+                22 * 4 + 20 * 2 + 2,
+            ),
             // A block's network and projections, on an H100 one block for each multiprocessor.
             (&[(1 << 20, 1024, 256), (1 << 20, 256, 1024), (1 << 20, 256, 768)], 22 * 6),
             // One that is not wide has all blocks small.
@@ -181,7 +194,8 @@ mod tests {
         }
         let several = plan(&[(300, 64, 192), (0, 64, 64), (70, 128, 64)]).numbers();
         let begins = several.layers.map(|layer| [layer.first_block, layer.rows_of_part]);
-        assert_eq!((several.count, begins), (3, [[0, 192], [4, 0], [4, 128], [0, 0]]));
+        assert_eq!(several.count, 3);
+        assert_eq!(begins, [[0, 192], [4, 0], [4, 128], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0]]);
     }
 
     #[test]
@@ -202,8 +216,8 @@ mod tests {
     #[test]
     fn too_much() {
         let layer = (LinearShape { rows: 1, inputs: 64, outputs: 64 }, Layout::Rows);
-        let error = WeightsPlan::new([layer; 5]).unwrap_err().to_string();
-        assert!(error.contains("at most 4 layers at once, not 5"), "{error}");
+        let error = WeightsPlan::new([layer; 9]).unwrap_err().to_string();
+        assert!(error.contains("at most 8 layers at once, not 9"), "{error}");
         assert!(WeightsPlan::new([(LinearShape { inputs: 65, ..layer.0 }, layer.1)]).is_err());
     }
 }

@@ -25,7 +25,7 @@ pub struct SumOfParts {
     pub count: usize,
 }
 
-/// Queues into `[len]` += Σ of the first `count` rows of parts, of up to 16 sums, each in an order that depends on its
+/// Queues into `[len]` += Σ of the first `count` rows of parts, of up to 32 sums, each in an order that depends on its
 /// `count` alone.
 ///
 /// # Errors

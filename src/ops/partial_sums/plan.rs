@@ -15,7 +15,7 @@ pub struct PartialSumsPlan {
 impl PartialSumsPlan {
     /// The plan for sums of these lengths and counts of parts.
     ///
-    /// Refuses more than 16 sums, more values than a grid has columns, and more parts than 32 bits count.
+    /// Refuses more than 32 sums, more values than a grid has columns, and more parts than 32 bits count.
     pub fn new(sums: &[(usize, usize)]) -> Result<Self, DeviceError> {
         const MAX_LENGTH: usize = Limits::MAX_GRID_X as usize * PARTIAL_SUMS_COLUMNS as usize;
         const MAX_COUNT: usize = i32::MAX as usize - PARTIAL_SUMS_WARPS as usize;
@@ -118,7 +118,7 @@ mod tests {
             (&[(1 << 36, 1)][..], "at most 2147483639 parts of at most 68719476704 values"),
             (&[(1, 1 << 31)], "at most 2147483639 parts of at most 68719476704 values"),
             (&[(most, 1), (1, 1)], "at most 2147483647 blocks of 32 values, not 2147483648"),
-            (&[(1, 1); 17], "at most 16 at once, not 17"),
+            (&[(1, 1); 33], "at most 32 at once, not 33"),
         ] {
             let error = PartialSumsPlan::new(sums).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
