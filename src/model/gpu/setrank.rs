@@ -138,6 +138,9 @@ impl GpuSetRank {
     ) -> Result<(), DeviceError> {
         let Activations { scores, hidden, inner, attention, keep, embedding, blocks: kept, .. } = activations;
         let Scratch { documents: flow, points, d_hidden, d_projected, delta, sums } = scratch;
+        if *keep != Keep::ForBackward {
+            return Err(DeviceError::Shapes("backward follows a pass that kept what it needs".into()));
+        }
         let mut sums = PendingSums::new(sums.part(0..sums.len())?);
         let with = &mut Backward { gradients, sums: &mut sums, d_hidden, d_projected, delta };
         let pass = self.pass(gpu, params, inner, attention, *keep);
