@@ -4,43 +4,61 @@
 #include "gemm.cuh"
 
 // A linear layer's forward where blocks of 128 rows would leave most of a card idle: a single query's documents, or the inducing
-// points of all blocks of a model, each with a layer of its own.
+// points of all blocks of a model, each with a layer of its own. Of these also the gradients of their inputs.
 //
-//   y = activation(x·Wᵀ + b)
+//   linear_few_rows_{16,32}, linear_few_rows_layers   y = activation(x·Wᵀ + b)
+//   linear_input_layers                               dx += dy·W
 //
-// Shapes      x [N, in]; W [out, in]; b [out]; y [out / width, N, width], as `linear_forward` has it; of several layers all alike.
+// Shapes      x [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width], as `linear_forward` has it; dx [N, in] f32; of
+//             several layers all alike.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
-// Launch      grid (out / 64 · N / ROWS, layers), the columns fastest, ROWS 16 or 32; 128 threads, a warp for each 16 of the
-//             block's 64 columns. Shared memory: four stages of 64 of the inner dimension, 40 or 48 KiB, of which three are on their way.
-// Types       bf16 in and out, bias f32, all sums in f32; the last step is rounded once.
-// Determinism sums over the inner dimension in order: the bits are those of `linear_forward`. No atomics.
-// Writes      `=`: y.
-// Cost        2·N·in·out FLOPs; x is read out/64 times, W N/ROWS times, by way of L2. Bound by latency.
+// Launch      grid (columns / 64 · N / ROWS, layers), the columns, out or in, fastest, ROWS 16 or 32; 128 threads, a warp for
+//             each 16 of the block's 64 columns. Shared memory: four stages of 64 of the inner dimension, 40 or 48 KiB, of
+//             which three are on their way.
+// Types       bf16 in and out, bias and dx f32, all sums in f32; y is rounded once, in the last step.
+// Determinism sums over the inner dimension in order: the bits of y are those of `linear_forward`; dx's sum is added to what is
+//             there. No atomics.
+// Writes      `=`: y; `+=`: dx.
+// Cost        2·N·in·out FLOPs; the rows are read columns/64 times, W N/ROWS times, by way of L2. Bound by latency.
 
 namespace {
 
 constexpr int THREADS = LINEAR_FEW_ROWS_THREADS, STAGES = LINEAR_FEW_ROWS_STAGES, WARP_COLUMNS = 16;
 static_assert(THREADS / 32 * WARP_COLUMNS == gemm::COLUMNS);
 
-template <int ROWS> __device__ __forceinline__ void forward(const LinearForward &p) {
+// Of a warp: ROWS rows, and 16 columns.
+template <int ROWS> using Results = float[ROWS / 16][WARP_COLUMNS / 8][4];
+
+// Where the block's results begin, and the first of the warp's 16 of its 64 columns.
+struct Place {
+    int row, column, of_warp;
+
+    template <int ROWS> static __device__ __forceinline__ Place of_block(int columns) {
+        const int block = blockIdx.x, tiles = columns / gemm::COLUMNS, warp = threadIdx.x >> 5;
+        return {block / tiles * ROWS, block % tiles * gemm::COLUMNS, warp * WARP_COLUMNS};
+    }
+};
+
+// The block's rows of `left` times the columns of W from its own on, or, of forward, of Wᵀ. Afterwards others may still read
+// the operands.
+template <int ROWS, bool FORWARD>
+__device__ __forceinline__ void multiply(Results<ROWS> &results, gemm::Matrix<const uint16_t> left,
+                                         gemm::Matrix<const uint16_t> weight, int inner, Place place, int lane) {
     constexpr int LEFT = Tile<64>::bytes(ROWS), STAGE = LEFT + Tile<64>::bytes(gemm::COLUMNS);
-    const int lane = threadIdx.x & 31, of_warp = (threadIdx.x >> 5) * WARP_COLUMNS, block = blockIdx.x;
-    const int tiles = p.outputs / gemm::COLUMNS;
-    const int row = block / tiles * ROWS, column = block % tiles * gemm::COLUMNS, valid = p.rows - row;
-    const gemm::Matrix<const uint16_t> x{p.x, p.rows, p.inputs}, weight{p.weight, p.outputs, p.inputs};
-    const int steps = p.inputs / gemm::STEP;
+    const int steps = inner / gemm::STEP;
     const auto stage = [](int step) { return ptx::shared_base() + step % STAGES * STAGE; };
     const auto fill = [&](int step) {
         if (step < steps) {
             const ptx::Shared to = stage(step);
-            gemm::load<ROWS, THREADS>({to}, x.columns(row, step * gemm::STEP), valid);
-            gemm::load<gemm::COLUMNS, THREADS>({to + LEFT}, weight.columns(column, step * gemm::STEP), gemm::COLUMNS);
+            const int k = step * gemm::STEP, column = place.column;
+            gemm::load<ROWS, THREADS>({to}, left.columns(place.row, k), left.rows - place.row);
+            const auto right = FORWARD ? weight.columns(column, k) : weight.columns(k, column);
+            gemm::load<gemm::COLUMNS, THREADS>({to + LEFT}, right, gemm::COLUMNS);
         }
         ptx::cp_async_commit();
     };
 #pragma unroll
     for (int step = 0; step < STAGES - 1; ++step) fill(step);
-    float results[ROWS / 16][WARP_COLUMNS / 8][4];
     gemm::clear(results);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
@@ -49,17 +67,24 @@ template <int ROWS> __device__ __forceinline__ void forward(const LinearForward 
         ptx::barrier();
         fill(step + STAGES - 1);
         const ptx::Shared from = stage(step);
-        gemm::multiply<false, false>(results, {from}, 0, {from + LEFT}, lane, of_warp);
+        gemm::multiply<false, !FORWARD>(results, {from}, 0, {from + LEFT}, lane, place.of_warp);
     }
-    gemm::add_bias(results, p.bias + column + of_warp, p.relu != 0, lane);
+}
+
+template <int ROWS> __device__ __forceinline__ void forward(const LinearForward &p) {
+    const auto place = Place::of_block<ROWS>(p.outputs);
+    const int lane = threadIdx.x & 31, valid = p.rows - place.row;
+    Results<ROWS> results;
+    multiply<ROWS, true>(results, {p.x, p.rows, p.inputs}, {p.weight, p.outputs, p.inputs}, p.inputs, place, lane);
+    gemm::add_bias(results, p.bias + place.column + place.of_warp, p.relu != 0, lane);
     // All threads are done with the operands, whose place the results take.
     ptx::barrier();
     const Tile<64> tile{ptx::shared_base()};
     gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
-        ptx::store_shared(tile.at(at, of_warp / 8 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
+        ptx::store_shared(tile.at(at, place.of_warp / 8 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
     });
     ptx::barrier();
-    const auto to = gemm::Matrix<uint16_t>{p.y, p.rows, p.width}.columns(row, column);
+    const auto to = gemm::Matrix<uint16_t>{p.y, p.rows, p.width}.columns(place.row, place.column);
 #pragma unroll
     for (int i = 0; i < ROWS * 8; i += THREADS) {
         const int at = i / 8 + threadIdx.x / 8, piece = threadIdx.x % 8;
@@ -67,6 +92,24 @@ template <int ROWS> __device__ __forceinline__ void forward(const LinearForward 
             ptx::store_global(reinterpret_cast<uint4 *>(to.at(at, piece)), ptx::load_shared<uint4>(tile.at(at, piece)));
         }
     }
+}
+
+// Adds the block's part of dx.
+__device__ __forceinline__ void add_input(const LinearInput &p) {
+    constexpr int ROWS = 16;
+    const auto place = Place::of_block<ROWS>(p.inputs);
+    const int lane = threadIdx.x & 31, valid = p.rows - place.row;
+    Results<ROWS> results;
+    multiply<ROWS, false>(results, {p.dy, p.rows, p.width}, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
+    const size_t stride = p.inputs;
+    float *const to = p.dx + place.row * stride + place.column + place.of_warp + (lane & 3) * 2;
+    // Four lanes have a sector of 32 bytes.
+    gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
+        if (at >= valid) return;
+        auto *const pair = reinterpret_cast<float2 *>(to + at * stride + d * 8);
+        const auto before = ptx::load_global(pair);
+        ptx::store_global(pair, make_float2(before.x + low, before.y + high));
+    });
 }
 
 } // namespace
@@ -82,4 +125,9 @@ LINEAR_FEW_ROWS(linear_few_rows_32, 32)
 extern "C" __global__ void __launch_bounds__(LINEAR_FEW_ROWS_THREADS, 4)
     linear_few_rows_layers(const __grid_constant__ LinearLayers p) {
     forward<16>(p.layers[blockIdx.y]);
+}
+
+extern "C" __global__ void __launch_bounds__(LINEAR_FEW_ROWS_THREADS, 4)
+    linear_input_layers(const __grid_constant__ LinearInputLayers p) {
+    add_input(p.layers[blockIdx.y]);
 }

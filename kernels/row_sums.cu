@@ -2,23 +2,23 @@
 
 #include "row.cuh"
 
-// What gradients need besides products: ReLU's backward pass, and sums over what all sets share.
+// What gradients need besides products: ReLU's backward pass, and sums over the sets of the gradients of what they share.
 //
 //   relu_backward   dy[i] = y[i] > 0 ? dy[i] : 0
 //   sum_repeats     out[g, i] = Σ_r x[g, r, i]     (queries that all sets share: g a head, r a set)
-//   add_repeats     into[i] += once[i] + Σ_r x[r, i]     (inducing points: r a set)
+//                   into[g, i] += Σ_r y[r, g, i]     (the rows that they are of, by the residual)
 //
-// Shapes      dy, y [length] bf16; x [groups, repeats, run] or [repeats, run] bf16; out [groups, run], once [run] bf16; into
-//             [run] f32. A y that is NaN is not above 0.
-// Checked     by the launcher (src/ops/row_sums/device.rs): length and run of `add_repeats` multiples of 64, run of
-//             `sum_repeats` one of 32, lengths, no overlap.
-// Launch      a thread has 8 neighbouring columns; relu_backward: grid (length / 2048), 256 threads; sums: grid
-//             (run / 512, groups), 64 threads; rounded up. No shared memory.
+// Shapes      relu_backward: dy, y [length] bf16; sum_repeats: x [groups, repeats, run], y [repeats, groups, run] and out
+//             [groups, run] bf16, into [groups, run] f32. A ReLU's y that is NaN is not above 0.
+// Checked     by the launcher (src/ops/row_sums/device.rs): length a multiple of 64, run one of 32, lengths, no overlap.
+// Launch      a thread has 8 neighbouring columns; relu_backward: grid (length / 2048), 256 threads; sum_repeats: grid
+//             (run / 512, groups, 2), the sums that are set, then those that are added, 64 threads; rounded up. No shared
+//             memory.
 // Types       sums in f32, rounded once; ReLU changes no bits of what it keeps.
-// Determinism repeats in order, by one thread; once is added to what is there, then the sum. No atomics.
+// Determinism repeats in order, by one thread; their sum is added to what is there. No atomics.
 // Writes      `=`: dy, out; `+=`: into.
-// Cost        bytes, each once: 6·length; 2·(repeats + 1)·groups·run; (2·repeats + 10)·run. Bound by memory, and by the
-//             latency of loads where there are few columns.
+// Cost        bytes, each once: 6·length; (4·repeats + 10)·groups·run. Bound by memory, and by the latency of loads where
+//             there are few columns.
 
 namespace {
 
@@ -69,25 +69,18 @@ extern "C" __global__ void __launch_bounds__(ROW_SUMS_RELU_THREADS)
 extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) sum_repeats(const __grid_constant__ SumRepeats p) {
     const int64_t column = first_column(), group = blockIdx.y;
     if (column >= p.run) return;
+    const bool adds = blockIdx.z != 0;
+    const int64_t to = group * p.run + column;
     float sums[ROW_SUMS_VALUES];
-    sum(sums, p.x + group * p.repeats * p.run + column, p.repeats, p.run);
-    store_piece(p.out + group * p.run + column, sums);
-}
-
-extern "C" __global__ void __launch_bounds__(ROW_SUMS_THREADS) add_repeats(const __grid_constant__ AddRepeats p) {
-    const int64_t column = first_column();
-    if (column >= p.run) return;
-    float sums[ROW_SUMS_VALUES], once[PIECE];
-    load_piece(once, p.once + column);
-    sum(sums, p.x + column, p.repeats, p.run);
+    sum(sums, adds ? p.y + to : p.x + group * p.repeats * p.run + column, p.repeats, adds ? gridDim.y * p.run : p.run);
+    if (!adds) {
+        store_piece(p.out + to, sums);
+        return;
+    }
 #pragma unroll
     for (int j = 0; j < ROW_SUMS_VALUES; j += 4) {
-        auto *const at = reinterpret_cast<float4 *>(p.into + column + j);
+        auto *const at = reinterpret_cast<float4 *>(p.into + to + j);
         auto four = ptx::load_global(at);
-        four.x += once[j];
-        four.y += once[j + 1];
-        four.z += once[j + 2];
-        four.w += once[j + 3];
         four.x += sums[j];
         four.y += sums[j + 1];
         four.z += sums[j + 2];

@@ -22,32 +22,21 @@ typedef struct ReluBackward {
     int64_t length;
 } ReluBackward;
 
-/** Arguments of `sum_repeats`. */
+/** Arguments of `sum_repeats`; the grid has the groups. */
 typedef struct SumRepeats {
     /** [groups, repeats, run] bf16 */
     const uint16_t *x;
-    /** [groups, run] bf16 */
+    /** [repeats, groups, run] bf16 */
+    const uint16_t *y;
+    /** [groups, run] bf16: the sums of x. */
     uint16_t *out;
-    /** A multiple of 8. */
-    int64_t run;
-    int32_t repeats;
-    /** Fills the struct. */
-    int32_t unused;
-} SumRepeats;
-
-/** Arguments of `add_repeats`. */
-typedef struct AddRepeats {
-    /** [run] bf16: added first. */
-    const uint16_t *once;
-    /** [repeats, run] bf16 */
-    const uint16_t *x;
-    /** [run] f32: added to. */
+    /** [groups, run] f32: those of y are added to it. */
     float *into;
     /** A multiple of 8. */
     int64_t run;
     int32_t repeats;
     /** Fills the struct. */
     int32_t unused;
-} AddRepeats;
+} SumRepeats;
 
 #endif

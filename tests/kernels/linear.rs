@@ -17,6 +17,7 @@ use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
+use crate::linear_few_rows;
 
 ladder!(FAMILY);
 
@@ -53,6 +54,7 @@ impl family::Problem for Problem {
                 let launch = plan.backward_input(self.blocks).unwrap();
                 family::launch(launch, &plan.backward_input_numbers(), buffers)
             }
+            Product::InputAdded => linear_few_rows::of_inputs(&[self]),
             Product::Weights => of_weights(&[self]),
         }
     }
@@ -62,6 +64,7 @@ impl family::Problem for Problem {
         let answer: Answer = match self.product {
             Product::Forward(_) => vec![rounded("y")],
             Product::Input(_) => vec![rounded("dx")],
+            Product::InputAdded => linear_few_rows::added_to(launch, 0),
             Product::Weights => sums_of_parts(launch, self, 0),
         };
         self.deviations(&answer)

@@ -1,14 +1,17 @@
-//! A linear layer's forward by blocks of few rows, and several layers' at once.
+//! A linear layer's forward by blocks of few rows, several layers' at once, and the gradients of their inputs.
 
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::LinearForward;
+use setrank::device::abi::{LinearForward, LinearInput};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
-use setrank::ops::linear::check::few_rows::{OF_GROUP, group, problems};
-use setrank::ops::linear::check::{Problem, Product};
-use setrank::ops::linear::{Activation, BlockSize, LayerForward, Layout, LinearShape, linear_forward_layers};
+use setrank::ops::linear::check::few_rows::{OF_GROUP, OF_INPUT_GROUPS, group, input_group, problems};
+use setrank::ops::linear::check::{Answer, Problem, Product};
+use setrank::ops::linear::{
+    Activation, BlockSize, LayerForward, LayerInput, Layout, LinearShape, linear_backward_input_layers,
+    linear_forward_layers,
+};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
@@ -57,13 +60,93 @@ impl family::Problem for Group {
     }
 }
 
-const BUGS: [Bug; 8] = [
+/// Layers, the gradients of whose inputs are one launch.
+struct InputGroup([Problem; 3]);
+
+/// Names of the buffers of each layer of such a launch: dy, W and dx.
+const INPUT_LAYERS: [[&str; 3]; 3] =
+    [["dy", "weight", "dx"], ["dy 1", "weight 1", "dx 1"], ["dy 2", "weight 2", "dx 2"]];
+
+impl family::Problem for InputGroup {
+    fn launch(&self, _limits: &Limits) -> Launch {
+        of_inputs(&self.0.each_ref())
+    }
+
+    fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
+        let of = |(number, problem): (usize, &Problem)| problem.deviations(&added_to(launch, number));
+        self.0.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+/// The launch of the gradients of the inputs of layers, up to three.
+pub fn of_inputs(problems: &[&Problem]) -> Launch {
+    let plan = problems[0].plan().unwrap();
+    let mut buffers = Vec::new();
+    for (number, (problem, [dy, weight, dx])) in problems.iter().zip(INPUT_LAYERS).enumerate() {
+        let at = number * size_of::<LinearInput>();
+        let before: Vec<f32> = problem.added.iter().map(|value| value.to_f32()).collect();
+        buffers.extend([
+            (at + offset_of!(LinearInput, dy), dy, given(&problem.laid_out(&problem.dy))),
+            (at + offset_of!(LinearInput, weight), weight, given(&problem.weight)),
+            (at + offset_of!(LinearInput, dx), dx, given(&before)),
+        ]);
+    }
+    family::launch(plan.input_layers(problems.len()).unwrap(), &plan.input_layers_numbers(), buffers)
+}
+
+/// What such a launch left of the layer of this number.
+pub fn added_to(launch: &Launch, number: usize) -> Answer {
+    let [.., dx] = INPUT_LAYERS[number];
+    vec![family::result::<f32>(launch, dx).into_iter().map(f64::from).collect()]
+}
+
+const BUGS: [Bug; 13] = [
     Bug {
         what: "the first layer for all",
         file: "linear_few_rows.cu",
-        right: "p.layers[blockIdx.y]",
-        wrong: "p.layers[0]",
+        right: "forward<16>(p.layers[blockIdx.y])",
+        wrong: "forward<16>(p.layers[0])",
         kernels: "linear_few_rows_layers",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first layer's gradient for all",
+        file: "linear_few_rows.cu",
+        right: "add_input(p.layers[blockIdx.y])",
+        wrong: "add_input(p.layers[0])",
+        kernels: "linear_input_layers",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a gradient that replaces what was there",
+        file: "linear_few_rows.cu",
+        right: "before.y + high",
+        wrong: "high",
+        kernels: "linear_input_layers",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "gradients of rows behind the last",
+        file: "linear_few_rows.cu",
+        right: "if (at >= valid) return;",
+        wrong: "if (at > valid) return;",
+        kernels: "linear_input_layers",
+        found_by: &["load_global of 8 bytes at byte"],
+    },
+    Bug {
+        what: "a gradient of other columns",
+        file: "linear_few_rows.cu",
+        right: "place.of_warp + (lane & 3) * 2",
+        wrong: "(lane & 3) * 2",
+        kernels: "linear_input_layers",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "weights that are not transposed, or are",
+        file: "linear_few_rows.cu",
+        right: "multiply<false, !FORWARD>",
+        wrong: "multiply<false, FORWARD>",
+        kernels: "",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -95,7 +178,7 @@ const BUGS: [Bug; 8] = [
         file: "linear_few_rows.cu",
         right: "    ptx::barrier();\n    const Tile<64> tile",
         wrong: "    const Tile<64> tile",
-        kernels: "",
+        kernels: "linear_few_rows",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -103,7 +186,7 @@ const BUGS: [Bug; 8] = [
         file: "linear_few_rows.cu",
         right: "    ptx::barrier();\n    const auto to",
         wrong: "    const auto to",
-        kernels: "",
+        kernels: "linear_few_rows",
         found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
     },
     Bug {
@@ -111,15 +194,15 @@ const BUGS: [Bug; 8] = [
         file: "linear_few_rows.cu",
         right: "if (at < valid) {",
         wrong: "if (at <= valid) {",
-        kernels: "",
+        kernels: "linear_few_rows",
         found_by: &["store_global of 16 bytes at byte", WRONG_RESULTS],
     },
     Bug {
         what: "a bias of other columns",
         file: "linear_few_rows.cu",
-        right: "p.bias + column + of_warp",
-        wrong: "p.bias + column",
-        kernels: "",
+        right: "p.bias + place.column + place.of_warp",
+        wrong: "p.bias + place.column",
+        kernels: "linear_few_rows",
         found_by: &[WRONG_RESULTS],
     },
 ];
@@ -131,13 +214,16 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
         what: "a buffer that is too short",
         change: |launch| launch.buffers[0].bytes.truncate(4096),
         kernels: "",
-        found_by: &["of `x` of 4096 bytes"],
+        found_by: &["of `x` of 4096 bytes", "of `dy` of 4096 bytes"],
     },
 ];
 
 fn cases() -> Vec<Case> {
     let layers = Case::new(Limits::SM_90, Group(group(45, 1)));
-    problems(45, 1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).chain([layers]).collect()
+    let inputs =
+        OF_INPUT_GROUPS.map(|layout| Case::new(Limits::SM_90, InputGroup(input_group(45, layout, 1))));
+    let problems = problems(45, 1).map(|problem| Case::new(Limits::SM_90, problem));
+    problems.into_iter().chain([layers]).chain(inputs).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -153,13 +239,15 @@ fn counted() -> Vec<Counted> {
             }
         })
         .into();
-    let (rows, problems) = (20, group(20, 1));
-    let LinearShape { inputs, outputs, .. } = problems[0].shape;
-    counted.push(Counted {
-        shape: format!("3 of {rows}x{inputs}x{outputs}"),
-        problem: Box::new(Group(problems)),
-        useful_products: (3 * rows * inputs * outputs) as f64 / 2048.0,
-    });
+    let of = |shape: LinearShape, problem: Box<dyn family::Problem>| {
+        let LinearShape { rows, inputs, outputs } = shape;
+        let useful_products = (3 * rows * inputs * outputs) as f64 / 2048.0;
+        Counted { shape: format!("3 of {rows}x{inputs}x{outputs}"), problem, useful_products }
+    };
+    let problems = group(20, 1);
+    counted.push(of(problems[0].shape, Box::new(Group(problems))));
+    let problems = input_group(20, OF_INPUT_GROUPS[0], 1);
+    counted.push(of(problems[0].shape, Box::new(InputGroup(problems))));
     counted
 }
 
@@ -188,6 +276,30 @@ fn results_of_several_layers_are_those_of_each() {
         let found = family::emulated(&Group(problems), sums);
         for (expected, [.., y]) in expected.into_iter().zip(LAYERS) {
             assert!(family::result::<bf16>(&found, y) == expected, "{y}: {rows} rows, {sums:?}");
+        }
+    }
+}
+
+/// Gradients are right at any number of rows, of one layer as of several, whose bits they have.
+#[test]
+fn gradients_of_several_layers_are_those_of_each() {
+    for (rows, sums) in [1, 15, 16, 17, 33, 128]
+        .into_iter()
+        .zip([Sums::Hopper, Sums::Ampere, Sums::Nearest].into_iter().cycle())
+    {
+        for layout in OF_INPUT_GROUPS {
+            let group = InputGroup(input_group(rows, layout, 2));
+            let found = family::emulated(&group, sums);
+            for (name, deviation) in family::Problem::deviations(&group, &found) {
+                assert!(deviation.is_allowed(), "{name}: {rows} rows, {layout:?}, {sums:?}: {deviation:?}");
+            }
+            for (problem, [.., dx]) in group.0.iter().zip(INPUT_LAYERS) {
+                let alone = family::result::<f32>(&family::emulated(problem, sums), "dx");
+                assert!(
+                    family::result::<f32>(&found, dx) == alone,
+                    "{dx}: {rows} rows, {layout:?}, {sums:?}"
+                );
+            }
         }
     }
 }
@@ -232,6 +344,64 @@ fn any_number_of_layers_is_computed() {
         layers[1].bias = bias.part(0..32).unwrap();
         let error = of(&mut layers[1..]).unwrap_err().to_string();
         assert!(error.contains("b [out] has 32 values, not 64"), "{error}");
+    })
+    .unwrap();
+}
+
+/// The same of gradients of inputs, and what does not fit is refused.
+#[test]
+fn gradients_of_any_number_of_layers_are_computed() {
+    driver::with(&Configuration::default(), |driver| {
+        let gpu = Gpu::new(0).unwrap();
+        let mut arena = gpu.arena("layers", 1 << 18).unwrap();
+        let shape = LinearShape { rows: 1, inputs: 64, outputs: 64 };
+        let mut dy: Buffer<bf16> = arena.take(64).unwrap();
+        let mut weight: Buffer<bf16> = arena.take(64 * 64).unwrap();
+        gpu.upload(&mut dy, &[bf16::ONE; 64]).unwrap();
+        gpu.upload(&mut weight, &[bf16::ONE; 64 * 64]).unwrap();
+        let mut layers: Vec<LayerInput> = (0..17u8)
+            .map(|number| {
+                let mut dx = arena.take(64).unwrap();
+                gpu.upload(&mut dx, &[f32::from(number); 64]).unwrap();
+                LayerInput { dx, dy: dy.alias(), weight: weight.alias() }
+            })
+            .collect();
+        let before = driver.counters().launches;
+        let of = |layers: &mut [LayerInput]| linear_backward_input_layers(&gpu, layers, Layout::Rows, shape);
+        of(&mut []).unwrap();
+        of(&mut layers).unwrap();
+        assert_eq!(driver.counters().launches - before, 2);
+        for (layer, before) in layers.iter().zip(0u8..) {
+            assert_eq!(gpu.download(&layer.dx).unwrap(), [f32::from(before) + 64.0; 64]);
+        }
+        let of_width = |width| {
+            linear_backward_input_layers(&gpu, &mut [], Layout::Heads { width }, shape)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(of_width(48).contains("a head is 32 or 64 wide, not 48"));
+        for (spoil, says) in [
+            (
+                (|layers, _| layers[1].dx = layers[0].dx.alias()) as fn(&mut [LayerInput], &Buffer<bf16>),
+                "linear layers, gradients of the inputs: dx [N, in] and dx [N, in] share memory",
+            ),
+            (
+                |layers, _| layers[1].dx = layers[1].dx.part(0..32).unwrap(),
+                "dx [N, in] has 32 values, not 64",
+            ),
+            (|layers, _| layers[0].dy = layers[0].weight.alias(), "dy [N, out] has 4096 values, not 64"),
+            (|layers, dy| layers[0].weight = dy.alias(), "W [out, in] has 64 values, not 4096"),
+        ] {
+            let alias = |layer: &LayerInput| LayerInput {
+                dx: layer.dx.alias(),
+                dy: layer.dy.alias(),
+                weight: layer.weight.alias(),
+            };
+            let mut spoiled: Vec<LayerInput> = layers.iter().take(2).map(alias).collect();
+            spoil(&mut spoiled, &dy);
+            let error = of(&mut spoiled).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     })
     .unwrap();
 }

@@ -3,11 +3,11 @@
 use std::mem::offset_of;
 
 use half::bf16;
-use setrank::device::abi::{AddRepeats, ReluBackward, SumRepeats};
+use setrank::device::abi::{ReluBackward, SumRepeats};
 use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::row_sums::check::{Kernel, PROBLEMS, Problem, Shape};
-use setrank::ops::row_sums::{ReluBackwardPlan, RepeatsPlan, add_repeats, relu_backward, sum_repeats};
+use setrank::ops::row_sums::{ReluBackwardPlan, Repeats, RepeatsPlan, relu_backward, sum_repeats};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::launch::Launch;
 
@@ -22,45 +22,38 @@ pub const FAMILY: Family =
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
         let Shape { groups, repeats, run } = self.shape;
-        let repeated = RepeatsPlan::new(groups, repeats, run).unwrap();
-        let x = given(&self.x);
         match self.kernel {
             Kernel::ReluBackward => {
                 let plan = ReluBackwardPlan::new(run).unwrap();
                 let buffers = vec![
-                    (offset_of!(ReluBackward, dy), "dy", x),
+                    (offset_of!(ReluBackward, dy), "dy", given(&self.x)),
                     (offset_of!(ReluBackward, y), "y", given(&self.y)),
                 ];
                 family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
             }
-            Kernel::Sum => {
+            Kernel::Sums => {
+                let plan = RepeatsPlan::new(groups, repeats, run).unwrap();
                 let buffers = vec![
-                    (offset_of!(SumRepeats, x), "x", x),
+                    (offset_of!(SumRepeats, x), "x", given(&self.x)),
+                    (offset_of!(SumRepeats, y), "y", given(&self.y)),
                     (offset_of!(SumRepeats, out), "out", poisoned::<bf16>(groups * run)),
+                    (offset_of!(SumRepeats, into), "into", given(&self.into)),
                 ];
-                family::launch(repeated.sum().unwrap(), &repeated.sum_numbers(), buffers)
-            }
-            Kernel::Add => {
-                let buffers = vec![
-                    (offset_of!(AddRepeats, x), "x", x),
-                    (offset_of!(AddRepeats, once), "once", given(&self.y)),
-                    (offset_of!(AddRepeats, into), "into", given(&self.into)),
-                ];
-                family::launch(repeated.add().unwrap(), &repeated.add_numbers(), buffers)
+                family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
             }
         }
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
         let rounded = |name| family::result::<bf16>(launch, name).into_iter().map(bf16::to_f64).collect();
-        let (name, answer): (_, Vec<f64>) = match self.kernel {
-            Kernel::ReluBackward => ("dy", rounded("dy")),
-            Kernel::Sum => ("out", rounded("out")),
-            Kernel::Add => {
-                ("into", family::result::<f32>(launch, "into").into_iter().map(f64::from).collect())
+        let answer = match self.kernel {
+            Kernel::ReluBackward => vec![rounded("dy")],
+            Kernel::Sums => {
+                let into = family::result::<f32>(launch, "into").into_iter().map(f64::from).collect();
+                vec![rounded("out"), into]
             }
         };
-        vec![(name, self.deviation(&answer))]
+        self.deviations(&answer)
     }
 }
 
@@ -98,20 +91,28 @@ const BUGS: [Bug; 13] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "columns behind the run that are set",
+        what: "columns behind the run",
         file: "row_sums.cu",
-        right: "blockIdx.y;\n    if (column >= p.run) return;\n",
-        wrong: "blockIdx.y;\n",
+        right: "    if (column >= p.run) return;\n",
+        wrong: "",
         kernels: "sum_repeats",
-        found_by: &["of `x` of"],
+        found_by: &["of `x` of", "of `y` of"],
     },
     Bug {
-        what: "columns behind the run that are added to",
+        what: "sums that are added of another layout",
         file: "row_sums.cu",
-        right: "first_column();\n    if (column >= p.run) return;\n",
-        wrong: "first_column();\n",
-        kernels: "add_repeats",
-        found_by: &["of `once` of"],
+        right: "adds ? gridDim.y * p.run : p.run",
+        wrong: "p.run",
+        kernels: "sum_repeats",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first group for all, where sums are added",
+        file: "row_sums.cu",
+        right: "p.y + to",
+        wrong: "p.y + column",
+        kernels: "sum_repeats",
+        found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "the last repeat left out",
@@ -142,7 +143,7 @@ const BUGS: [Bug; 13] = [
         file: "bf16.cuh",
         right: "pair & 0xffff0000u",
         wrong: "pair",
-        kernels: "add_repeats",
+        kernels: "sum_repeats",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
@@ -150,28 +151,20 @@ const BUGS: [Bug; 13] = [
         file: "row_sums.cu",
         right: "four.z += sums[j + 2];",
         wrong: "four.z = sums[j + 2];",
-        kernels: "add_repeats",
-        found_by: &[WRONG_RESULTS],
-    },
-    Bug {
-        what: "what is added once left out",
-        file: "row_sums.cu",
-        right: "four.z += once[j + 2];",
-        wrong: "",
-        kernels: "add_repeats",
+        kernels: "sum_repeats",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "the same four columns twice",
         file: "row_sums.cu",
-        right: "(p.into + column + j)",
-        wrong: "(p.into + column)",
-        kernels: "add_repeats",
+        right: "(p.into + to + j)",
+        wrong: "(p.into + to)",
+        kernels: "sum_repeats",
         found_by: &[WRONG_RESULTS],
     },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 5] = [
+const WRONG_LAUNCHES: [WrongLaunch; 6] = [
     WrongLaunch::a_block_too_few(""),
     WrongLaunch {
         what: "a group too few",
@@ -183,7 +176,13 @@ const WRONG_LAUNCHES: [WrongLaunch; 5] = [
         what: "a group too many",
         change: |launch| launch.grid[1] += 1,
         kernels: "sum_repeats",
-        found_by: &["of `x` of"],
+        found_by: &["of `x` of", "of `out` of", "of `into` of", "of `y` of"],
+    },
+    WrongLaunch {
+        what: "no sums that are added",
+        change: |launch| launch.grid[2] = 1,
+        kernels: "sum_repeats",
+        found_by: &[WRONG_RESULTS],
     },
     WrongLaunch {
         what: "a buffer that is too short",
@@ -212,10 +211,7 @@ fn counted() -> Vec<Counted> {
         problem: Box::new(Problem::random(kernel, Shape { groups, repeats, run }, 1)),
         useful_products: 0.0,
     };
-    [(Kernel::ReluBackward, 1, 1, 65_536), (Kernel::Sum, 8, 64, 640), (Kernel::Add, 1, 64, 5120)]
-        .into_iter()
-        .map(counted)
-        .collect()
+    [(Kernel::ReluBackward, 1, 1, 65_536), (Kernel::Sums, 8, 64, 640)].into_iter().map(counted).collect()
 }
 
 #[test]
@@ -224,10 +220,8 @@ fn one_thread_or_one_repeat() {
     for (kernel, groups, repeats, run) in [
         (Kernel::ReluBackward, 1, 1, 64),
         (Kernel::ReluBackward, 1, 1, 2048),
-        (Kernel::Sum, 2, 1, 32),
-        (Kernel::Sum, 1, 8, 512),
-        (Kernel::Add, 1, 1, 64),
-        (Kernel::Add, 1, 8, 512),
+        (Kernel::Sums, 2, 1, 32),
+        (Kernel::Sums, 1, 8, 512),
     ] {
         let problem = Problem::random(kernel, Shape { groups, repeats, run }, 2);
         let case = Case::new(Limits::SM_80, problem);
@@ -259,6 +253,10 @@ fn relu_changes_no_bits() {
     }
 }
 
+fn of<'a>(x: &'a Buffer<bf16>, y: &'a Buffer<bf16>, groups: usize, repeats: usize) -> Repeats<'a> {
+    Repeats { x, y, groups, repeats }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let two = Configuration { devices: 2, ..Configuration::default() };
@@ -268,56 +266,70 @@ fn what_does_not_fit_is_refused() {
         let [mine, theirs] = arenas.each_mut();
         let gpu = &gpus[0];
         let mut x: Buffer<bf16> = mine.take(6 * 64).unwrap();
-        let mut y: Buffer<bf16> = mine.take(64).unwrap();
+        let mut y: Buffer<bf16> = mine.take(6 * 64).unwrap();
         let mut out: Buffer<bf16> = mine.take(2 * 64).unwrap();
         let mut odd: Buffer<bf16> = mine.take(48).unwrap();
-        let mut into: Buffer<f32> = mine.take(64).unwrap();
-        let mut short: Buffer<f32> = mine.take(32).unwrap();
+        let mut into: Buffer<f32> = mine.take(2 * 64).unwrap();
+        let mut short: Buffer<f32> = mine.take(64).unwrap();
         let other: Buffer<bf16> = theirs.take(6 * 64).unwrap();
         let mut none: Buffer<bf16> = mine.take(0).unwrap();
+        let mut none_into: Buffer<f32> = mine.take(0).unwrap();
         gpu.upload(&mut x, &[bf16::ONE; 6 * 64]).unwrap();
-        gpu.zero(&mut into).unwrap();
-        gpu.upload(&mut y, &[bf16::NEG_ONE; 64]).unwrap();
+        gpu.upload(&mut y, &[bf16::NEG_ONE; 6 * 64]).unwrap();
+        gpu.upload(&mut into, &[0.5; 2 * 64]).unwrap();
 
-        sum_repeats(gpu, &mut out, &x, 2, 3).unwrap();
+        sum_repeats(gpu, &mut out, &mut into, of(&x, &y, 2, 3)).unwrap();
         assert_eq!(gpu.download(&out).unwrap(), [bf16::from_f32(3.0); 128]);
-        let mut whole = out.part(0..64).unwrap();
+        assert_eq!(gpu.download(&into).unwrap(), [-2.5; 128]);
         let mut inside = x.part(64..192).unwrap();
+        let little = y.part(0..128).unwrap();
+        let odd_into = &mut short.part(0..48).unwrap();
         for (error, says) in [
-            (sum_repeats(gpu, &mut out, &x, 2, 4), "x [groups, repeats, run] has 384 values, not 512"),
-            (sum_repeats(gpu, &mut out, &x, 2, usize::MAX), "x [groups, repeats, run] has 384 values"),
-            (sum_repeats(gpu, &mut out, &x, 3, 3), "out [groups, run] has 128 values, not 126"),
-            (sum_repeats(gpu, &mut out, &x, 0, 3), "out [groups, run] has 128 values, not 0"),
-            (sum_repeats(gpu, &mut odd, &x, 1, 8), "a multiple of 32, not 1 of 8 of 48"),
-            (sum_repeats(gpu, &mut out, &other, 2, 3), "a buffer of another GPU"),
-            (sum_repeats(&gpus[1], &mut out, &other, 2, 3), "a buffer of another GPU"),
-            (sum_repeats(gpu, &mut inside, &x, 2, 3), "share memory"),
+            (
+                sum_repeats(gpu, &mut out, &mut into, of(&x, &y, 2, 4)),
+                "x [groups, repeats, run] has 384 values, not 512",
+            ),
+            (
+                sum_repeats(gpu, &mut out, &mut into, of(&x, &y, 2, usize::MAX)),
+                "x [groups, repeats, run] has 384 values",
+            ),
+            (
+                sum_repeats(gpu, &mut out, &mut into, of(&x, &little, 2, 3)),
+                "y [repeats, groups, run] has 128 values, not 384",
+            ),
+            (
+                sum_repeats(gpu, &mut out, &mut into, of(&x, &y, 3, 3)),
+                "out [groups, run] has 128 values, not 126",
+            ),
+            (
+                sum_repeats(gpu, &mut out, &mut into, of(&x, &y, 0, 3)),
+                "out [groups, run] has 128 values, not 0",
+            ),
+            (
+                sum_repeats(gpu, &mut out, &mut short, of(&x, &y, 2, 3)),
+                "into [groups, run] has 64 values, not 128",
+            ),
+            (sum_repeats(gpu, &mut odd, odd_into, of(&x, &y, 1, 8)), "a multiple of 32, not 1 of 8 of 48"),
+            (sum_repeats(gpu, &mut out, &mut into, of(&other, &y, 2, 3)), "a buffer of another GPU"),
+            (sum_repeats(gpu, &mut out, &mut into, of(&x, &other, 2, 3)), "a buffer of another GPU"),
+            (sum_repeats(&gpus[1], &mut out, &mut into, of(&other, &other, 2, 3)), "a buffer of another GPU"),
+            (sum_repeats(gpu, &mut inside, &mut into, of(&x, &y, 2, 3)), "share memory"),
+            (sum_repeats(gpu, &mut inside, &mut into, of(&y, &x, 2, 3)), "share memory"),
         ] {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
         // Sums of nothing are 0, and nothing is launched without groups.
-        sum_repeats(gpu, &mut out, &none, 2, 0).unwrap();
+        sum_repeats(gpu, &mut out, &mut into, of(&none, &none, 2, 0)).unwrap();
         assert_eq!(gpu.download(&out).unwrap(), [bf16::ZERO; 128]);
-        sum_repeats(gpu, &mut none, &odd.part(0..0).unwrap(), 0, 3).unwrap();
+        assert_eq!(gpu.download(&into).unwrap(), [-2.5; 128]);
+        let nothing = none.part(0..0).unwrap();
+        sum_repeats(gpu, &mut none, &mut none_into, of(&nothing, &nothing, 0, 3)).unwrap();
 
-        add_repeats(gpu, &mut into, &y, &x, 6).unwrap();
-        assert_eq!(gpu.download(&into).unwrap(), [5.0; 64]);
-        // No repeats are 0.
-        add_repeats(gpu, &mut into, &y, &none, 0).unwrap();
-        assert_eq!(gpu.download(&into).unwrap(), [4.0; 64]);
-        for (error, says) in [
-            (add_repeats(gpu, &mut into, &y, &x, 5), "x [repeats, run] has 384 values, not 320"),
-            (add_repeats(gpu, &mut into, &x, &x, 6), "once [run] has 384 values, not 64"),
-            (add_repeats(gpu, &mut short, &y, &x, 12), "a multiple of 64 values, not 32"),
-            (add_repeats(gpu, &mut into, &y, &other, 6), "a buffer of another GPU"),
-        ] {
-            let error = error.unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
-        }
-
+        let y = y.part(0..64).unwrap();
+        let mut whole = out.part(0..64).unwrap();
         relu_backward(gpu, &mut whole, &y).unwrap();
-        relu_backward(gpu, &mut none, &odd.part(0..0).unwrap()).unwrap();
+        relu_backward(gpu, &mut none, &nothing).unwrap();
         let same = x.part(0..384).unwrap();
         for (error, says) in [
             (relu_backward(gpu, &mut out, &y), "y [len] has 64 values, not 128"),

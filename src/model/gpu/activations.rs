@@ -251,10 +251,8 @@ pub(super) struct PointScratch {
     pub flow: Flow,
     /// Gradient of k and v of the induced rows, then of the points' q of each set `[3, H, B·M, D]`.
     pub d_projected: Buffer<bf16>,
-    /// Gradient of the points' q, of all sets together `[H, M, D]`.
-    pub d_shared: Buffer<bf16>,
-    /// Gradient of the points through q `[M, C]`.
-    pub d_points: Buffer<bf16>,
+    /// Gradient of the q of each block's points, of all sets together `[H, M, D]`.
+    pub d_queries: Vec<Buffer<bf16>>,
 }
 
 impl Scratch {
@@ -273,8 +271,9 @@ impl Scratch {
             Encoder::Imsab => Some(PointScratch {
                 flow: Flow::new(arena, extent.points(config) * c)?,
                 d_projected: arena.take(3 * extent.points(config) * c)?,
-                d_shared: arena.take(config.num_inducing * c)?,
-                d_points: arena.take(config.num_inducing * c)?,
+                d_queries: (0..sizes::point_queries(config))
+                    .map(|_| arena.take(config.num_inducing * c))
+                    .collect::<Result<_, _>>()?,
             }),
         };
         Ok(Scratch {

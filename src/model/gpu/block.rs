@@ -5,19 +5,23 @@ use half::bf16;
 use super::activations::{BlockActivations, PointScratch};
 use super::batch::Attentions;
 use super::flow::Flow;
-use super::mab::{self, Backward, Call, Pass, Projection};
+use super::mab::{self, Backward, Call, Pass, Projection, SharedGradients};
 use super::parameters::Layer;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::{BlockSlots, LinearSlots, MabSlots};
 use crate::ops::dropout::Dropout;
-use crate::ops::linear::{LayerForward, LinearShape, linear_backward_weights, linear_forward_layers};
-use crate::ops::row_sums::add_repeats;
+use crate::ops::linear::{
+    LayerForward, LayerInput, LinearShape, linear_backward_input_layers, linear_backward_weights,
+    linear_forward_layers,
+};
 
 /// One block's part of a pass.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     /// What all blocks share.
     pub pass: Pass<'a>,
+    /// Its number.
+    pub number: usize,
     /// Its parameters' places.
     pub slots: &'a BlockSlots,
     /// The batch's sets.
@@ -59,6 +63,26 @@ pub(super) fn project_points(
     linear_forward_layers(pass.gpu, &mut layers, pass.layout(), pass.activation(), shape)
 }
 
+/// The gradients of the inducing points of all blocks by way of q, of which these are the gradients: one launch, which adds them
+/// to what came by the residual.
+pub(super) fn points_backward(
+    pass: &Pass<'_>,
+    gradients: &Buffer<f32>,
+    blocks: &[BlockSlots],
+    d_queries: &[Buffer<bf16>],
+) -> Result<(), DeviceError> {
+    let mut layers = Vec::with_capacity(d_queries.len());
+    for (slots, dy) in blocks.iter().zip(d_queries) {
+        let BlockSlots::Imsab { inducing, induce, .. } = slots else { return Err(other_encoder()) };
+        let Layer { weight, .. } = pass.params.layer(&induce.projections.q)?;
+        layers.push(LayerInput { dx: gradients.part(inducing.range())?, dy: dy.alias(), weight });
+    }
+    let Some(first) = layers.first() else { return Ok(()) };
+    let c = pass.heads.hidden();
+    let shape = LinearShape { rows: first.dx.len() / c, inputs: c, outputs: c };
+    linear_backward_input_layers(pass.gpu, &mut layers, pass.layout(), shape)
+}
+
 impl Block<'_> {
     /// out `[N, C]` = block(x `[N, C]`), given the [`projection`] of x and q of its points; and `then` of out.
     pub fn forward(
@@ -95,7 +119,8 @@ impl Block<'_> {
         }
     }
 
-    /// In `flow` `[N, C]`: gradient of the block's output → gradient of x; parameters' gradients are added to.
+    /// In `flow` `[N, C]`: gradient of the block's output → gradient of x; parameters' gradients are added to, that of inducing
+    /// points as far as it does not come by way of q, which is left to [`points_backward`].
     pub fn backward(
         &self,
         with: &mut Backward<'_>,
@@ -123,16 +148,15 @@ impl Block<'_> {
                 let rows = pass.params.rounded(inducing)?;
                 let (attention, inner) = (over_documents, induce.ffn.as_ref());
                 let call = Call { a: &rows, z: Some(x), attention, ffn: inner, dropout: dropout[0] };
-                layers.extend(mab::backward_induce(pass, with, points, &kept.mab, induce, call)?);
+                let queries = points.d_queries.get(self.number).ok_or_else(other_encoder)?.alias();
+                let shared = SharedGradients { queries, points: with.gradients.part(inducing.range())? };
+                layers.extend(mab::backward_induce(pass, with, points, shared, &kept.mab, induce, call)?);
                 let of_documents = of_documents(induce, attend)?;
                 let d_projected = with.d_projected.part(0..saved.projected.len())?;
                 layers.push(pass.projection_gradients(with, &of_documents, &d_projected, x)?);
                 linear_backward_weights(pass.gpu, &layers, with.sums)?;
                 flow.add(pass.projection_input(&of_documents, &d_projected, x)?);
-                let mut d_inducing = with.gradients.part(inducing.range())?;
-                let of_sets = &points.flow.d;
-                let repeats = of_sets.len() / rows.len();
-                add_repeats(pass.gpu, &mut d_inducing, &points.d_points, of_sets, repeats)
+                Ok(())
             }
             _ => Err(other_encoder()),
         }

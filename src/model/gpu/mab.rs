@@ -17,11 +17,10 @@ use crate::ops::attention::{
 use crate::ops::dropout::Dropout;
 use crate::ops::layer_norm::{NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
-    Activation, InputGradient, LayerGradients, Layout, LinearShape, PendingInput, linear_backward_weights,
-    linear_forward,
+    Activation, LayerGradients, Layout, LinearShape, PendingInput, linear_backward_weights, linear_forward,
 };
 use crate::ops::partial_sums::PendingSums;
-use crate::ops::row_sums::sum_repeats;
+use crate::ops::row_sums::{Repeats, sum_repeats};
 
 /// What every block of a model shares in one pass.
 #[derive(Clone, Copy, Debug)]
@@ -266,13 +265,23 @@ pub(super) fn backward_attend(
     Ok(layers)
 }
 
+/// The gradients of what all sets share.
+#[derive(Debug)]
+pub(super) struct SharedGradients {
+    /// Of the points' q `[H, M, D]`, which is set.
+    pub queries: Buffer<bf16>,
+    /// Of the points `[M, C]`, which is added to.
+    pub points: Buffer<f32>,
+}
+
 /// Backward of MAB(I, X) of shared points I and documents X, from the gradient in `points.flow`: X's is, by way of k and v, the
-/// first parts of `with.d_projected`; the points' is in `points.d_points` through q, in `points.flow` by the residual of each set.
+/// first parts of `with.d_projected`; the points', by the residual of each set, is added to `shared`, and by way of q left there.
 /// Gives back what the gradients of layers are of, but for that of k and v; inner rows stand behind those of X.
 pub(super) fn backward_induce(
     pass: &Pass<'_>,
     with: &mut Backward<'_>,
     points: &mut PointScratch,
+    shared: SharedGradients,
     saved: &MabActivations,
     slots: &MabSlots,
     call: Call<'_>,
@@ -280,19 +289,19 @@ pub(super) fn backward_induce(
     let x = call.z()?;
     let behind = x.len() / pass.heads.hidden() * pass.ffn_size;
     let mut layers = rows_backward(pass, with, &mut points.flow, saved, slots, call, behind)?;
-    let PointScratch { flow: of_points, d_projected, d_shared, d_points } = points;
+    let PointScratch { flow: of_points, d_projected, .. } = points;
     let rows = of_points.d.len();
     let mut d_q = d_projected.part(2 * rows..3 * rows)?;
     let mut d_kv = with.d_projected.part(0..2 * x.len())?;
     let gradients = QkvGradients::Apart { q: &mut d_q, kv: &mut d_kv };
     pass.attention_backward(with, gradients, &of_points.d, saved, call)?;
-    // Every set asked the same queries.
-    let sets = rows / call.a.len();
-    sum_repeats(pass.gpu, d_shared, &d_q, pass.heads.count, sets)?;
+    // Every set asked the same queries, of the same rows.
+    let SharedGradients { mut queries, points: mut d_points } = shared;
+    let (groups, repeats) = (pass.heads.count, rows / call.a.len());
+    let of_sets = Repeats { x: &d_q, y: &of_points.d, groups, repeats };
+    sum_repeats(pass.gpu, &mut queries, &mut d_points, of_sets)?;
     let q = &slots.projections.q;
-    layers.push(pass.projection_gradients(with, q, d_shared, call.a)?);
-    let of_points = pass.projection_input(q, d_shared, call.a)?;
-    of_points.compute(pass.gpu, d_points, InputGradient::PLAIN)?;
+    layers.push(pass.projection_gradients(with, q, &queries, call.a)?);
     Ok(layers)
 }
 

@@ -154,6 +154,9 @@ impl GpuSetRank {
                 self.add_ordinal_gradients(gpu, gradients, flow, batch)?;
             }
         }
+        if let Some(points) = points {
+            block::points_backward(&pass, gradients, &layout.blocks, &points.d_queries)?;
+        }
         if self.ordinal_at(OrdinalAt::Input) {
             self.add_ordinal_gradients(gpu, gradients, flow, batch)?;
         }
@@ -212,16 +215,16 @@ impl GpuSetRank {
     fn block<'a>(
         &'a self,
         pass: Pass<'a>,
-        index: usize,
+        number: usize,
         slots: &'a BlockSlots,
         batch: &'a DeviceBatch,
         training: Option<TrainingStep>,
     ) -> Block<'a> {
         let dropout = [0, 1].map(|attention| {
             let step = training?;
-            Dropout::new(self.config.dropout, step.seed, step.step, 2 * index + attention)
+            Dropout::new(self.config.dropout, step.seed, step.step, 2 * number + attention)
         });
-        Block { pass, slots, sets: &batch.attentions, dropout }
+        Block { pass, number, slots, sets: &batch.attentions, dropout }
     }
 
     /// Weight `[C]` and bias `[1]` of the score.

@@ -6,13 +6,13 @@
 //! 1)·C + G) + 4·(L·(H + 4) + 1) bytes in an MSAB model that trains, G for the inner rows of one network; of an IMSAB model
 //! the documents and the M inducing rows of each set are both. Backward adds, for all blocks together: two gradients of a
 //! row (2C each), that of the inner rows (G), that of q, k and v (3C), H sums. Scoring keeps one block's buffers and two
-//! rows; q of the inducing points, the same for all sets, every block has of its own. Attention that is not fused (`--fuse
-//! none`) needs, once for all blocks, 10 bytes for each of H heads and each pair of a query and a key, 6 where nothing is
-//! learned, the keys of a query padded to a multiple of 8: Σ n·n pairs over the sets of an MSAB model, and of an IMSAB model
-//! M·(N + 7·B), or N times the padded M, whichever is more. Where an IMSAB model has up to 32 inducing points and a set has
-//! more than 1024 documents, what its parts leave is at most C/2 bytes a document. Gradients of parameters are left in parts
-//! before they are added up: of a block's layers mostly, or C + 1 values of each set. Every buffer begins at a multiple of 256
-//! bytes.
+//! rows; q of the inducing points, the same for all sets, every block has of its own, as it has in backward q's gradient.
+//! Attention that is not fused (`--fuse none`) needs, once for all blocks, 10 bytes for each of H heads and each pair of a
+//! query and a key, 6 where nothing is learned, the keys of a query padded to a multiple of 8: Σ n·n pairs over the sets of
+//! an MSAB model, and of an IMSAB model M·(N + 7·B), or N times the padded M, whichever is more. Where an IMSAB model has up
+//! to 32 inducing points and a set has more than 1024 documents, what its parts leave is at most C/2 bytes a document.
+//! Gradients of parameters are left in parts before they are added up: of a block's layers mostly, or C + 1 values of each
+//! set. Every buffer begins at a multiple of 256 bytes.
 
 use half::bf16;
 
@@ -102,7 +102,7 @@ pub(super) fn kept(config: &ModelConfig, keep: Keep) -> (usize, usize) {
     }
 }
 
-/// Blocks whose inducing points' q are computed at once, and kept.
+/// Blocks whose inducing points' q are computed at once, and kept, as in backward the gradients of these are.
 pub(super) fn point_queries(config: &ModelConfig) -> usize {
     if config.encoder == Encoder::Imsab { config.num_blocks } else { 0 }
 }
@@ -185,8 +185,9 @@ pub fn scratch(config: &ModelConfig, extent: Extent, limits: &Limits) -> usize {
         f32: vec![most * config.num_heads, sums(config, extent, limits)],
     };
     if config.encoder == Encoder::Imsab {
-        let (points, shared) = (extent.points(config) * c, config.num_inducing * c);
-        lens.bf16.extend([points, points, 3 * points, shared, shared]);
+        let points = extent.points(config) * c;
+        lens.bf16.extend([points, points, 3 * points]);
+        lens.bf16.extend(vec![config.num_inducing * c; point_queries(config)]);
     }
     lens.bytes()
 }

@@ -54,6 +54,8 @@ pub enum Product {
     Forward(Activation),
     /// dx
     Input(InputFinish),
+    /// dx in f32, added to what is there: to `added`.
+    InputAdded,
     /// dW and db
     Weights,
 }
@@ -77,7 +79,7 @@ pub struct Problem {
     pub bias: Vec<f32>,
     /// `[rows, out]`, whatever the layout.
     pub dy: Vec<bf16>,
-    /// `[rows, in]`: what may be added to dx.
+    /// `[rows, in]`: what may be added to dx, or what dx is added to.
     pub added: Vec<bf16>,
     /// `[rows, in]`: what may mask it.
     pub mask: Vec<bf16>,
@@ -150,7 +152,7 @@ impl Problem {
     fn names(&self) -> &'static [&'static str] {
         match self.product {
             Product::Forward(_) => &["y"],
-            Product::Input(_) => &["dx"],
+            Product::Input(_) | Product::InputAdded => &["dx"],
             Product::Weights => &["dW", "db"],
         }
     }
@@ -178,6 +180,11 @@ impl Problem {
                 if finish.masks() {
                     relu_backward(&mut dx, &mask);
                 }
+                vec![dx]
+            }
+            Product::InputAdded => {
+                let mut dx = more;
+                backward_input(&mut dx, Write::Add, &dy, layer, &mut buffer);
                 vec![dx]
             }
             Product::Weights => {
@@ -217,6 +224,10 @@ impl Problem {
                 }
                 vec![rounded(&dx)]
             }
+            Product::InputAdded => {
+                let dx = plain_product(&dy, &transposed(&weight, inputs), &order(outputs), draw.sums);
+                vec![added(&more, &dx)]
+            }
             Product::Weights => {
                 let (dy, x) = (transposed(&dy, outputs), transposed(&x, inputs));
                 let order = order(rows);
@@ -236,7 +247,7 @@ impl Problem {
             Known { exact, plain: plain_evaluations(results, |draw| self.plain(draw)) }
         });
         let round = match self.product {
-            Product::Weights => to_f32,
+            Product::InputAdded | Product::Weights => to_f32,
             _ => to_bf16,
         };
         let of = |at: usize| {
@@ -278,6 +289,7 @@ impl Problem {
                 linear_backward_input_by(gpu, blocks, &mut dx, &dy, layout, &weight, finish, shape)?;
                 dx
             }
+            Product::InputAdded => return few_rows::inputs_on(gpu, [self]).map(|[answer]| answer),
             Product::Weights => return gradients_on(gpu, [self]).map(|[answer]| answer),
         };
         Ok(vec![wide(&gpu.download(&answer)?)])

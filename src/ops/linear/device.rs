@@ -4,8 +4,8 @@ use half::bf16;
 
 use super::{Activation, BlockSize, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{
-    LINEAR_FORWARD_LAYERS, LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearLayers,
-    LinearWeights,
+    LINEAR_FORWARD_LAYERS, LINEAR_INPUT_LAYERS, LinearBackwardInput, LinearBackwardWeights, LinearForward,
+    LinearInput, LinearInputLayers, LinearLayers, LinearWeights,
 };
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::partial_sums::PendingSums;
@@ -24,15 +24,22 @@ macro_rules! parameter {
 }
 parameter!(LinearForward);
 parameter!(LinearBackwardInput);
+parameter!(LinearInput);
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for LinearLayers {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for LinearLayers {
-    fn shapes(&self) -> String {
-        format!("layers of {}", self.layers[0].shapes())
-    }
+macro_rules! layers_parameter {
+    ($name:ty) => {
+        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
+        unsafe impl cudarc::driver::DeviceRepr for $name {}
+        // SAFETY: as above; it has no padding.
+        unsafe impl Parameter for $name {
+            fn shapes(&self) -> String {
+                format!("layers of {}", self.layers[0].shapes())
+            }
+        }
+    };
 }
+layers_parameter!(LinearLayers);
+layers_parameter!(LinearInputLayers);
 
 // SAFETY: bindgen makes it of the header that the kernels are compiled with.
 unsafe impl cudarc::driver::DeviceRepr for LinearBackwardWeights {}
@@ -238,6 +245,46 @@ pub fn linear_backward_input_by(
     };
     // SAFETY: as in `linear_forward`.
     unsafe { gpu.launch(&launch, &parameter) }
+}
+
+/// The gradient of a layer's input that is added to others, of several at once.
+#[derive(Debug)]
+pub struct LayerInput {
+    /// `[rows, in]`: added to.
+    pub dx: Buffer<f32>,
+    /// `[rows, out]`, as their layout says.
+    pub dy: Buffer<bf16>,
+    /// `[out, in]`
+    pub weight: Buffer<bf16>,
+}
+
+/// Queues dx `[rows, in]` += dy·W, not rounded, of layers of the same sizes, of few rows each, up to 16 in a launch.
+///
+/// # Errors
+///
+/// As [`linear_forward`].
+pub fn linear_backward_input_layers(
+    gpu: &Gpu,
+    layers: &mut [LayerInput],
+    dy_layout: Layout,
+    shape: LinearShape,
+) -> Result<(), DeviceError> {
+    let plan = LinearPlan::new(shape, dy_layout)?;
+    let LinearShape { rows, inputs, outputs } = shape;
+    for layers in layers.chunks_mut(LINEAR_INPUT_LAYERS as usize) {
+        let mut operands = Operands::new(gpu, "linear layers, gradients of the inputs");
+        let mut parameter = plan.input_layers_numbers();
+        for (to, LayerInput { dx, dy, weight }) in parameter.layers.iter_mut().zip(&mut *layers) {
+            operands.reads("dy [N, out]", dy, rows * outputs)?;
+            operands.reads("W [out, in]", weight, outputs * inputs)?;
+            operands.updates("dx [N, in]", dx, rows * inputs)?;
+            (to.dy, to.weight, to.dx) = (dy.pointer(), weight.pointer(), dx.pointer_mut());
+        }
+        let Some(launch) = plan.input_layers(layers.len()) else { return Ok(()) };
+        // SAFETY: as in `linear_forward_layers`.
+        unsafe { gpu.launch(&launch, &parameter) }?;
+    }
+    Ok(())
 }
 
 /// Refuses blocks that the columns of results do not fill.

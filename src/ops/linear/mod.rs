@@ -15,9 +15,9 @@ mod weights;
 pub use block_size::BlockSize;
 #[cfg(feature = "cuda")]
 pub use device::{
-    DeviceLinear, InputGradient, LayerForward, LayerGradients, PendingInput, linear_backward_input,
-    linear_backward_input_by, linear_backward_weights, linear_forward, linear_forward_by,
-    linear_forward_layers,
+    DeviceLinear, InputGradient, LayerForward, LayerGradients, LayerInput, PendingInput,
+    linear_backward_input, linear_backward_input_by, linear_backward_input_layers, linear_backward_weights,
+    linear_forward, linear_forward_by, linear_forward_layers,
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Layout, LinearPlan, LinearShape};

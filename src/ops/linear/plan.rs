@@ -2,8 +2,9 @@
 
 use super::{Activation, BlockSize};
 use crate::device::abi::{
-    LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS, LINEAR_ROWS,
-    LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput, LinearForward, LinearLayers,
+    LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS,
+    LINEAR_INPUT_LAYERS, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput,
+    LinearForward, LinearInput, LinearInputLayers, LinearLayers,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
@@ -92,9 +93,19 @@ impl LinearPlan {
 
     /// The launch of the forward of so many layers of these sizes, by the smallest blocks; `None` where there is nothing to do.
     pub fn forward_layers(&self, layers: usize) -> Option<Plan> {
-        let plan = self.forward(BlockSize::Fewest)?;
+        self.of_layers("linear_few_rows_layers", self.shape.outputs, layers)
+    }
+
+    /// The launch of the gradients of the inputs of so many layers of these sizes, by the smallest blocks; `None` where there is
+    /// nothing to do.
+    pub fn input_layers(&self, layers: usize) -> Option<Plan> {
+        self.of_layers("linear_input_layers", self.shape.inputs, layers)
+    }
+
+    fn of_layers(&self, kernel: &'static str, columns: usize, layers: usize) -> Option<Plan> {
+        let plan = self.by_rows(BlockSize::Fewest, kernel, columns)?;
         let grid = [plan.grid[0], layers as u32, 1];
-        (layers > 0).then_some(Plan { kernel: "linear_few_rows_layers", grid, ..plan })
+        (layers > 0).then_some(Plan { grid, ..plan })
     }
 
     /// The launch of the gradient of its input, by blocks that are [`Wide`](BlockSize::Wide) or [`Many`](BlockSize::Many); `None`
@@ -142,6 +153,20 @@ impl LinearPlan {
     /// The parameter of `linear_few_rows_layers` but for its pointers, which are null.
     pub fn layers_numbers(&self, activation: Activation) -> LinearLayers {
         LinearLayers { layers: [self.forward_numbers(activation); LINEAR_FORWARD_LAYERS as usize] }
+    }
+
+    /// The parameter of `linear_input_layers` but for its pointers, which are null.
+    pub fn input_layers_numbers(&self) -> LinearInputLayers {
+        let layer = LinearInput {
+            dy: std::ptr::null(),
+            weight: std::ptr::null(),
+            dx: std::ptr::null_mut(),
+            rows: self.shape.rows as i32,
+            inputs: self.shape.inputs as i32,
+            outputs: self.shape.outputs as i32,
+            width: self.width as i32,
+        };
+        LinearInputLayers { layers: [layer; LINEAR_INPUT_LAYERS as usize] }
     }
 
     /// The parameter of `linear_backward_input` but for its pointers, which are null.
@@ -202,7 +227,9 @@ mod tests {
         }
         let launch = plan.forward_layers(6).unwrap();
         assert_eq!((launch.kernel, launch.grid), ("linear_few_rows_layers", [228, 6, 1]));
-        assert_eq!(plan.forward_layers(0), None);
+        let launch = plan.input_layers(6).unwrap();
+        assert_eq!((launch.kernel, launch.grid), ("linear_input_layers", [76, 6, 1]));
+        assert_eq!([plan.forward_layers(0), plan.input_layers(0)], [None; 2]);
         let launch = plan.backward_input(BlockSize::Wide).unwrap();
         assert_eq!((launch.kernel, launch.grid[0]), ("linear_wide_backward_input", 3));
     }
@@ -211,6 +238,7 @@ mod tests {
     fn nothing_to_do() {
         let plan = plan(0, 64, 64);
         assert_eq!([plan.forward(BlockSize::Many), plan.backward_input(BlockSize::Many)], [None; 2]);
+        assert_eq!([plan.forward_layers(1), plan.input_layers(1)], [None; 2]);
     }
 
     #[test]

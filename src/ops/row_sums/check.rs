@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::{add_repeats, relu_backward, sum_repeats};
+use super::{Repeats, relu_backward, sum_repeats};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
@@ -12,18 +12,16 @@ use crate::ops::linear;
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 
-/// Which of the results.
+/// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// dy, where y is above 0.
     ReluBackward,
-    /// Sums that are set.
-    Sum,
-    /// Sums that are added.
-    Add,
+    /// Sums that are set, and sums that are added.
+    Sums,
 }
 
-/// Sizes: ReLU has one group and one repeat, sums that are added have one group.
+/// Sizes: ReLU has one group and one repeat.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Groups.
@@ -43,119 +41,121 @@ pub struct Problem {
     pub shape: Shape,
     /// `[groups, repeats, run]`: what is summed, or dy.
     pub x: Vec<bf16>,
-    /// `[run]`: ReLU's output, or what is added once; empty for sums that are set.
+    /// `[repeats, groups, run]`: what is summed and added, or ReLU's output.
     pub y: Vec<bf16>,
-    /// `[run]`: what is added to, empty but for that.
+    /// `[groups, run]`: what is added to, empty for ReLU.
     pub into: Vec<f32>,
 }
+
+/// Results, one after the other: dy, or the sums that are set and those that are added.
+pub type Answer = Vec<Vec<f64>>;
 
 impl Problem {
     /// Normally distributed numbers; half of ReLU's output is 0, and some of it is what no ReLU leaves.
     pub fn random(kernel: Kernel, shape: Shape, seed: u64) -> Self {
         let mut rng = Rng::new(seed, Stream::Synth, 0);
         let mut normal = |len: usize| -> Vec<f64> { (0..len).map(|_| rng.normal()).collect() };
+        let rounded = |values: Vec<f64>| -> Vec<bf16> { values.into_iter().map(bf16::from_f64).collect() };
         let Shape { groups, repeats, run } = shape;
-        let x = normal(groups * repeats * run).into_iter().map(bf16::from_f64).collect();
-        let (mut y, mut into) = (Vec::new(), Vec::new());
+        let terms = groups * repeats * run;
+        let (x, y) = (rounded(normal(terms)), normal(terms));
         match kernel {
             Kernel::ReluBackward => {
-                y = normal(run).into_iter().map(|y| bf16::from_f64(y.max(0.0))).collect();
+                let mut y = rounded(y.into_iter().map(|y| y.max(0.0)).collect());
                 let odd = [bf16::NAN, -bf16::NAN, bf16::NEG_ONE, bf16::NEG_ZERO, bf16::INFINITY];
                 y.iter_mut().step_by(7).zip(odd).for_each(|(y, odd)| *y = odd);
+                Problem { kernel, shape, x, y, into: Vec::new() }
             }
-            Kernel::Sum => {}
-            Kernel::Add => {
-                y = normal(run).into_iter().map(bf16::from_f64).collect();
-                into = normal(run).into_iter().map(|value| value as f32).collect();
+            Kernel::Sums => {
+                let into = normal(groups * run).into_iter().map(|value| value as f32).collect();
+                Problem { kernel, shape, x, y: rounded(y), into }
             }
         }
-        Problem { kernel, shape, x, y, into }
+    }
+
+    /// Names of the results.
+    fn names(&self) -> &'static [&'static str] {
+        match self.kernel {
+            Kernel::ReluBackward => &["dy"],
+            Kernel::Sums => &["out", "into"],
+        }
     }
 
     /// The answer in f64.
-    fn exact(&self) -> Vec<f64> {
+    fn exact(&self) -> Answer {
         match self.kernel {
             Kernel::ReluBackward => {
                 let mut dy = wide(&self.x);
                 linear::relu_backward(&mut dy, &wide(&self.y));
-                dy
+                vec![dy]
             }
-            _ => {
+            Kernel::Sums => {
                 let sum = |terms: &[bf16]| wide(terms).iter().sum::<f64>();
-                self.each_sum(|before, once, terms| f64::from(before) + f64::from(once) + sum(terms))
+                self.sums(sum, |before, terms| f64::from(before) + sum(terms))
             }
         }
     }
 
     /// The answer of a plain evaluation in the kernel's number types, as the draw says.
-    fn plain(&self, draw: Draw) -> Vec<f64> {
+    fn plain(&self, draw: Draw) -> Answer {
         if self.kernel == Kernel::ReluBackward {
             // There is nothing to round.
             return self.exact();
         }
         let order = draw.order(self.shape.repeats);
-        self.each_sum(|before, once, terms| {
-            let sum = order.iter().fold(0.0f32, |sum, &at| sum + terms[at].to_f32());
-            self.rounded((before + once + sum).into())
-        })
+        let sum = |terms: &[bf16]| order.iter().fold(0.0f32, |sum, &at| sum + terms[at].to_f32());
+        self.sums(|terms| to_bf16(sum(terms).into()), |before, terms| (before + sum(terms)).into())
     }
 
-    /// Of what is there before, what is added once, and the repeats of each result; what is not there is 0.
-    fn each_sum(&self, sum: impl Fn(f32, f32, &[bf16]) -> f64) -> Vec<f64> {
+    /// Each result of its repeats, and of what is there before where it is added.
+    fn sums(&self, set: impl Fn(&[bf16]) -> f64, added: impl Fn(f32, &[bf16]) -> f64) -> Answer {
         let Shape { repeats, run, .. } = self.shape;
-        let of_column = |group: &[bf16], at: usize| {
-            let terms: Vec<bf16> = group[at..].iter().step_by(run).copied().collect();
-            let once = self.y.get(at).map_or(0.0, |once| once.to_f32());
-            sum(self.into.get(at).copied().unwrap_or(0.0), once, &terms)
+        let sums = self.into.len();
+        let of_x = |at: usize| -> Vec<bf16> {
+            let group = &self.x[at / run * repeats * run..];
+            group[at % run..].iter().step_by(run).take(repeats).copied().collect()
         };
-        let groups = self.x.chunks(repeats * run);
-        groups.flat_map(|group| (0..run).map(|at| of_column(group, at)).collect::<Vec<_>>()).collect()
+        let of_y = |at: usize| -> Vec<bf16> { self.y.iter().skip(at).step_by(sums).copied().collect() };
+        vec![
+            (0..sums).map(|at| set(&of_x(at))).collect(),
+            (0..sums).map(|at| added(self.into[at], &of_y(at))).collect(),
+        ]
     }
 
-    /// To the type that results are stored in.
-    fn rounded(&self, value: f64) -> f64 {
-        match self.kernel {
-            Kernel::Add => to_f32(value),
-            _ => to_bf16(value),
-        }
-    }
-
-    /// How far a kernel's answer is off.
-    pub fn deviation(&self, kernel: &[f64]) -> Deviation {
+    /// How far a kernel's answer is off, by the result's name.
+    pub fn deviations(&self, kernel: &Answer) -> Vec<(&'static str, Deviation)> {
         let exact = self.exact();
-        let plain = plain_evaluations(exact.len(), |draw| self.plain(draw));
-        let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[..]).collect();
-        deviation(kernel, &plain, &exact, |value| self.rounded(value))
+        let plain = plain_evaluations(exact[0].len(), |draw| self.plain(draw));
+        let of = |(at, &name): (usize, &&'static str)| {
+            let plain: Vec<&[f64]> = plain.iter().map(|plain| &plain[at][..]).collect();
+            let round = if name == "into" { to_f32 } else { to_bf16 };
+            (name, deviation(&kernel[at], &plain, &exact[at], round))
+        };
+        self.names().iter().enumerate().map(of).collect()
     }
 
     /// The answer of a GPU.
-    pub fn solve(&self, gpu: &Gpu) -> Result<Vec<f64>, DeviceError> {
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
         let Shape { groups, repeats, run } = self.shape;
-        let mut x = uploaded(gpu, &self.x)?;
+        let (mut x, y) = (uploaded(gpu, &self.x)?, uploaded(gpu, &self.y)?);
         match self.kernel {
             Kernel::ReluBackward => {
-                relu_backward(gpu, &mut x, &uploaded(gpu, &self.y)?)?;
-                Ok(wide(&gpu.download(&x)?))
+                relu_backward(gpu, &mut x, &y)?;
+                Ok(vec![wide(&gpu.download(&x)?)])
             }
-            Kernel::Sum => {
-                let mut out = taken(gpu, groups * run)?;
-                sum_repeats(gpu, &mut out, &x, groups, repeats)?;
-                Ok(wide(&gpu.download(&out)?))
-            }
-            Kernel::Add => {
-                let mut into = uploaded(gpu, &self.into)?;
-                add_repeats(gpu, &mut into, &uploaded(gpu, &self.y)?, &x, repeats)?;
-                Ok(gpu.download(&into)?.into_iter().map(f64::from).collect())
+            Kernel::Sums => {
+                let (mut out, mut into) = (taken(gpu, groups * run)?, uploaded(gpu, &self.into)?);
+                sum_repeats(gpu, &mut out, &mut into, Repeats { x: &x, y: &y, groups, repeats })?;
+                Ok(vec![wide(&gpu.download(&out)?), wide(&gpu.download(&into)?)])
             }
         }
     }
 }
 
 /// A problem for each kernel: more than a block, the last one in part, and more repeats than are loaded at once.
-pub const PROBLEMS: [(Kernel, Shape); 3] = [
+pub const PROBLEMS: [(Kernel, Shape); 2] = [
     (Kernel::ReluBackward, Shape { groups: 1, repeats: 1, run: 2112 }),
-    (Kernel::Sum, Shape { groups: 3, repeats: 11, run: 544 }),
-    (Kernel::Add, Shape { groups: 1, repeats: 19, run: 576 }),
+    (Kernel::Sums, Shape { groups: 3, repeats: 11, run: 544 }),
 ];
 
 /// Runs every kernel on the device and holds it against the CPU.
@@ -168,12 +168,12 @@ const UNIT: usize = 64;
 
 /// The same for so many rows, and repeats.
 pub fn run_at(gpu: &Gpu, n: usize) -> Result<Vec<Checked>, DeviceError> {
-    let sum = Shape { groups: 1, repeats: n, run: UNIT };
+    let sums = Shape { groups: 1, repeats: n, run: UNIT };
     let relu = Shape { groups: 1, repeats: 1, run: n * UNIT };
-    of_problems(gpu, [(Kernel::ReluBackward, relu), (Kernel::Sum, sum), (Kernel::Add, sum)])
+    of_problems(gpu, [(Kernel::ReluBackward, relu), (Kernel::Sums, sums)])
 }
 
-fn of_problems(gpu: &Gpu, problems: [(Kernel, Shape); 3]) -> Result<Vec<Checked>, DeviceError> {
+fn of_problems(gpu: &Gpu, problems: [(Kernel, Shape); 2]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for (kernel, shape) in problems {
         let problem = Problem::random(kernel, shape, SEED);
@@ -181,10 +181,12 @@ fn of_problems(gpu: &Gpu, problems: [(Kernel, Shape); 3]) -> Result<Vec<Checked>
         let Shape { groups, repeats, run } = shape;
         let what = match kernel {
             Kernel::ReluBackward => format!("ReLU's backward pass, {run} values"),
-            Kernel::Sum => format!("sums over {repeats} repeats, {groups} groups of {run} values"),
-            Kernel::Add => format!("sums over {repeats} repeats of {run} values, added"),
+            Kernel::Sums => format!("sums over {repeats} repeats, {groups} groups of {run} values"),
         };
-        checked.push(Checked::new(what, problem.deviation(&found), || (found, problem.exact())));
+        for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
+            let answers = || (found[at].clone(), problem.exact().swap_remove(at));
+            checked.push(Checked::new(format!("{what}: {result}"), deviation, answers));
+        }
     }
     Ok(checked)
 }

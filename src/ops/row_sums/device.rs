@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{ReluBackwardPlan, RepeatsPlan};
-use crate::device::abi::{AddRepeats, ReluBackward, SumRepeats};
+use crate::device::abi::{ReluBackward, SumRepeats};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 
 // SAFETY: bindgen makes it of the header that the kernel is compiled with.
@@ -15,20 +15,14 @@ unsafe impl Parameter for ReluBackward {
     }
 }
 
-macro_rules! parameter {
-    ($name:ty) => {
-        // SAFETY: as above.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                format!("{} repeats of {} values", self.repeats, self.run)
-            }
-        }
-    };
+// SAFETY: as above.
+unsafe impl cudarc::driver::DeviceRepr for SumRepeats {}
+// SAFETY: as above; it has no padding.
+unsafe impl Parameter for SumRepeats {
+    fn shapes(&self) -> String {
+        format!("{} repeats of {} values", self.repeats, self.run)
+    }
 }
-parameter!(SumRepeats);
-parameter!(AddRepeats);
 
 /// Queues dy `[len]` = 0 where y `[len]`, ReLU's output, is not above 0, a NaN included; `len` is a multiple of 64.
 ///
@@ -47,7 +41,21 @@ pub fn relu_backward(gpu: &Gpu, dy: &mut Buffer<bf16>, y: &Buffer<bf16>) -> Resu
     unsafe { gpu.launch(&launch, &parameter) }
 }
 
-/// Queues out `[groups, run]` = Σ over the repeats of x `[groups, repeats, run]`, in order; `run` is a multiple of 32.
+/// What is summed over repeats: the gradients of each set of what all sets share.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeats<'a> {
+    /// `[groups, repeats, run]`: those whose sums are set.
+    pub x: &'a Buffer<bf16>,
+    /// `[repeats, groups, run]`: those whose sums are added.
+    pub y: &'a Buffer<bf16>,
+    /// Groups of x: heads.
+    pub groups: usize,
+    /// Repeats: sets.
+    pub repeats: usize,
+}
+
+/// Queues out `[groups, run]` = Σ over the repeats of x and into `[groups, run]` += Σ over those of y, each sum in order and
+/// in f32; `run` is a multiple of 32.
 ///
 /// # Errors
 ///
@@ -55,48 +63,25 @@ pub fn relu_backward(gpu: &Gpu, dy: &mut Buffer<bf16>, y: &Buffer<bf16>) -> Resu
 pub fn sum_repeats(
     gpu: &Gpu,
     out: &mut Buffer<bf16>,
-    x: &Buffer<bf16>,
-    groups: usize,
-    repeats: usize,
+    into: &mut Buffer<f32>,
+    Repeats { x, y, groups, repeats }: Repeats<'_>,
 ) -> Result<(), DeviceError> {
     let run = out.len().checked_div(groups).unwrap_or(0);
-    let mut operands = Operands::new(gpu, "a sum over repeats");
-    operands.writes("out [groups, run]", out, groups * run)?;
-    operands.reads("x [groups, repeats, run]", x, repeats.saturating_mul(groups * run))?;
+    let (sums, terms) = (groups * run, repeats.saturating_mul(groups * run));
+    let mut operands = Operands::new(gpu, "sums over repeats");
+    operands.writes("out [groups, run]", out, sums)?;
+    operands.updates("into [groups, run]", into, sums)?;
+    operands.reads("x [groups, repeats, run]", x, terms)?;
+    operands.reads("y [repeats, groups, run]", y, terms)?;
     let plan = RepeatsPlan::new(groups, repeats, run)?;
-    let Some(launch) = plan.sum() else { return Ok(()) };
-    let parameter = SumRepeats { x: x.pointer(), out: out.pointer_mut(), ..plan.sum_numbers() };
-    // SAFETY: as in `relu_backward`.
-    unsafe { gpu.launch(&launch, &parameter) }
-}
-
-/// Queues into `[run]` += once `[run]`, then += Σ over the repeats of x `[repeats, run]`, in order; `run` is
-/// a multiple of 64.
-///
-/// # Errors
-///
-/// As [`relu_backward`].
-pub fn add_repeats(
-    gpu: &Gpu,
-    into: &mut Buffer<f32>,
-    once: &Buffer<bf16>,
-    x: &Buffer<bf16>,
-    repeats: usize,
-) -> Result<(), DeviceError> {
-    let run = into.len();
-    if !run.is_multiple_of(64) {
-        return Err(DeviceError::Shapes(format!(
-            "a sum over repeats that is added: into [run] has a multiple of 64 values, not {run}"
-        )));
-    }
-    let plan = RepeatsPlan::new(1, repeats, run)?;
-    let mut operands = Operands::new(gpu, "a sum over repeats that is added");
-    operands.reads("x [repeats, run]", x, repeats.saturating_mul(run))?;
-    operands.reads("once [run]", once, run)?;
-    operands.updates("into [run]", into, run)?;
-    let Some(launch) = plan.add() else { return Ok(()) };
-    let parameter =
-        AddRepeats { once: once.pointer(), x: x.pointer(), into: into.pointer_mut(), ..plan.add_numbers() };
+    let Some(launch) = plan.launch() else { return Ok(()) };
+    let parameter = SumRepeats {
+        x: x.pointer(),
+        y: y.pointer(),
+        out: out.pointer_mut(),
+        into: into.pointer_mut(),
+        ..plan.numbers()
+    };
     // SAFETY: as in `relu_backward`.
     unsafe { gpu.launch(&launch, &parameter) }
 }

@@ -1,8 +1,9 @@
-//! What gradients need on a GPU besides products: ReLU's backward pass, and sums over what all sets share.
+//! What gradients need on a GPU besides products: ReLU's backward pass, and sums over the sets of the
+//! gradients of what they share.
 
 pub mod check;
 mod device;
 mod plan;
 
-pub use device::{add_repeats, relu_backward, sum_repeats};
+pub use device::{Repeats, relu_backward, sum_repeats};
 pub use plan::{ReluBackwardPlan, RepeatsPlan};

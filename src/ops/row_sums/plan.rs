@@ -1,7 +1,7 @@
 //! How ReLU's backward pass and sums of repeated rows are launched.
 
 use crate::device::abi::{
-    AddRepeats, ROW_SUMS_RELU_THREADS, ROW_SUMS_THREADS, ROW_SUMS_VALUES, ReluBackward, SumRepeats,
+    ROW_SUMS_RELU_THREADS, ROW_SUMS_THREADS, ROW_SUMS_VALUES, ReluBackward, SumRepeats,
 };
 use crate::device::{DeviceError, Limits, Plan};
 
@@ -73,22 +73,12 @@ impl RepeatsPlan {
         Ok(RepeatsPlan { groups, repeats, run })
     }
 
-    /// The parameter of `sum_repeats` but for its pointers, which are null.
-    pub fn sum_numbers(&self) -> SumRepeats {
+    /// The kernel's parameter but for its pointers, which are null.
+    pub fn numbers(&self) -> SumRepeats {
         SumRepeats {
             x: std::ptr::null(),
+            y: std::ptr::null(),
             out: std::ptr::null_mut(),
-            run: self.run as i64,
-            repeats: self.repeats as i32,
-            unused: 0,
-        }
-    }
-
-    /// The parameter of `add_repeats` but for its pointers, which are null.
-    pub fn add_numbers(&self) -> AddRepeats {
-        AddRepeats {
-            once: std::ptr::null(),
-            x: std::ptr::null(),
             into: std::ptr::null_mut(),
             run: self.run as i64,
             repeats: self.repeats as i32,
@@ -96,24 +86,15 @@ impl RepeatsPlan {
         }
     }
 
-    /// The launch that sets sums; `None` where there are none. Those of no repeats are 0.
-    pub fn sum(&self) -> Option<Plan> {
-        (self.groups > 0 && self.run > 0).then_some(self.launch("sum_repeats"))
-    }
-
-    /// The launch that adds sums of one group; `None` where there are none.
-    pub fn add(&self) -> Option<Plan> {
-        (self.run > 0).then_some(self.launch("add_repeats"))
-    }
-
-    fn launch(&self, kernel: &'static str) -> Plan {
-        Plan {
+    /// The launch of the sums that are set and of those that are added; `None` where there are none. Those of no repeats are 0.
+    pub fn launch(&self) -> Option<Plan> {
+        (self.groups > 0 && self.run > 0).then_some(Plan {
             family: "row_sums",
-            kernel,
-            grid: [self.run.div_ceil(OF_BLOCK) as u32, self.groups as u32, 1],
+            kernel: "sum_repeats",
+            grid: [self.run.div_ceil(OF_BLOCK) as u32, self.groups as u32, 2],
             block: ROW_SUMS_THREADS,
             shared_bytes: 0,
-        }
+        })
     }
 }
 
@@ -140,13 +121,10 @@ mod tests {
             for (groups, run, blocks) in
                 [(1, 32, 1), (8, 512, 1), (65_535, 544, 2), (1, (1 << 40) - 512, (1 << 31) - 1)]
             {
-                let plan = RepeatsPlan::new(groups, 3, run).unwrap();
-                for (launch, kernel) in [(plan.sum(), "sum_repeats"), (plan.add(), "add_repeats")] {
-                    let launch = launch.unwrap();
-                    assert_eq!((launch.grid, launch.block), ([blocks, groups as u32, 1], 64));
-                    assert_eq!((launch.kernel, launch.shared_bytes), (kernel, 0));
-                    launch.check(&card).unwrap();
-                }
+                let launch = RepeatsPlan::new(groups, 3, run).unwrap().launch().unwrap();
+                assert_eq!((launch.grid, launch.block), ([blocks, groups as u32, 2], 64));
+                assert_eq!((launch.kernel, launch.shared_bytes), ("sum_repeats", 0));
+                launch.check(&card).unwrap();
             }
         }
     }
@@ -155,10 +133,9 @@ mod tests {
     fn nothing_to_do() {
         assert_eq!(ReluBackwardPlan::new(0).unwrap().launch(), None);
         let plan = |groups, repeats, run| RepeatsPlan::new(groups, repeats, run).unwrap();
-        assert_eq!((plan(0, 3, 32).sum(), plan(2, 3, 0).sum()), (None, None));
-        assert_eq!(plan(1, 3, 0).add(), None);
-        // Sums of nothing are set, and what is added once is.
-        assert!(plan(2, 0, 32).sum().is_some() && plan(1, 0, 64).add().is_some());
+        assert_eq!([plan(0, 3, 32).launch(), plan(2, 3, 0).launch()], [None; 2]);
+        // Sums of nothing are set.
+        assert!(plan(2, 0, 32).launch().is_some());
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Problems of a layer's forward by blocks of few rows, and of several layers' at once.
+//! Problems of a layer's forward by blocks of few rows, and of several layers' at once, and of the gradients of their inputs.
 
 use super::{Answer, Problem, Product};
 use crate::device::check::{Checked, SEED, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
-use crate::ops::linear::{Activation, BlockSize, LayerForward, Layout, LinearShape, linear_forward_layers};
-use crate::ops::values::wide;
+use crate::ops::linear::{
+    Activation, BlockSize, LayerForward, LayerInput, Layout, LinearShape, linear_backward_input_layers,
+    linear_forward_layers,
+};
+use crate::ops::values::{narrow, wide};
 
 /// Both kernels, each with another activation and layout, of more steps than are on their way at once, the last of which is where results will be.
 pub fn problems(rows: usize, seed: u64) -> [Problem; 2] {
@@ -46,6 +49,35 @@ fn solve(gpu: &Gpu, problems: &[Problem; 3]) -> Result<Vec<Answer>, DeviceError>
     layers.iter().map(|layer| Ok(vec![wide(&gpu.download(&layer.y)?)])).collect()
 }
 
+/// How the gradients of the outputs of layers of an [`input_group`] stand, of which there are two.
+pub const OF_INPUT_GROUPS: [Layout; 2] = [Layout::Heads { width: 32 }, Layout::Heads { width: 64 }];
+
+/// Layers of the same sizes, the gradients of whose inputs are one launch.
+pub fn input_group(rows: usize, layout: Layout, seed: u64) -> [Problem; 3] {
+    let shape = LinearShape { rows, inputs: 192, outputs: 320 };
+    [0, 1, 2].map(|number| Problem::random(shape, layout, Product::InputAdded, seed + number))
+}
+
+/// The gradients of the inputs of layers of the same sizes, by a GPU that computes them at once.
+pub(super) fn inputs_on<const LAYERS: usize>(
+    gpu: &Gpu,
+    problems: [&Problem; LAYERS],
+) -> Result<[Answer; LAYERS], DeviceError> {
+    let layers = problems.iter().map(|problem| {
+        let before: Vec<f32> = narrow(&problem.added);
+        let (dx, dy) = (uploaded(gpu, &before)?, uploaded(gpu, &problem.laid_out(&problem.dy))?);
+        Ok(LayerInput { dx, dy, weight: uploaded(gpu, &problem.weight)? })
+    });
+    let mut layers = layers.collect::<Result<Vec<_>, DeviceError>>()?;
+    let mut answers = [const { Vec::new() }; LAYERS];
+    let Some(&Problem { layout, shape, .. }) = problems.first().copied() else { return Ok(answers) };
+    linear_backward_input_layers(gpu, &mut layers, layout, shape)?;
+    for (answer, layer) in answers.iter_mut().zip(&layers) {
+        *answer = vec![wide(&gpu.download(&layer.dx)?)];
+    }
+    Ok(answers)
+}
+
 /// Runs layers on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
     run_at(gpu, 45)
@@ -61,6 +93,12 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
     let problems = group(rows, SEED);
     for (problem, found) in problems.iter().zip(solve(gpu, &problems)?) {
         checked.extend(problem.check(&found, "one of several linear layers of few rows"));
+    }
+    for layout in OF_INPUT_GROUPS {
+        let problems = input_group(rows, layout, SEED);
+        for (problem, found) in problems.iter().zip(inputs_on(gpu, problems.each_ref())?) {
+            checked.extend(problem.check(&found, "one of several linear layers of few rows"));
+        }
     }
     Ok(checked)
 }
