@@ -4,9 +4,9 @@
 
 // Backward of the row-wise network of a block, of the LayerNorm behind it and of the one before it, but for the gradients of
 // the network's parameters, for which it leaves the inner rows, their gradient and dy, each written once; in front of it, of
-// up to two projections of the rows behind, which the next block's attention reads.
+// a projection of the rows behind, if there is one, which the next block's attention reads.
 //
-//   d = d + dp·weight of each projection,   dy = LayerNorm₂'(d),
+//   d = d + dp·weight,   dy = LayerNorm₂'(d),
 //   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy)
 //
 // Shapes      dp [P / width, rows, width] and weight [P, C] of a projection to P columns; d, dy, and x and what is added to
@@ -19,16 +19,16 @@
 //             a warp a row of LayerNorm. Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB),
 //             two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0
 //             has. LayerNorm's other operand, and its sums, stand where inner rows and weights do not yet, or no longer;
-//             before them projections' operands do, two stages of 64 of the inner dimension, while x and d come in.
-// Types       bf16 in and out; d with each projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
+//             before them the projection's operands do, two stages of 64 of the inner dimension, while x and d come in.
+// Types       bf16 in and out; d with the projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
 //             kernels round them; all sums, and parts, in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows
 //             of LayerNorm as `layer_norm_backward` has them: all rows have the same bits as theirs, and in any batch. A
 //             part sums its rows in a fixed order. No atomics.
 // Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
-// Cost        6·rows·C·G FLOPs, 2·rows·C·P for projections; 14·C + 4·G + 2·P bytes a row, where six kernels have 28·C + 8·G
-//             + 2·P; C / 8 of parts; the weights of fc1 twice, of fc2 and projections once for 128 rows, by way of L2, whose
-//             requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C 256
+// Cost        6·rows·C·G FLOPs, and 2·rows·C·P to project; 14·C + 4·G + 2·P bytes a row, where six kernels have 28·C + 8·G
+//             + 2·P; C / 8 of parts; the weights of fc1 twice, of fc2 and the projection once for 128 rows, by way of L2,
+//             whose requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C 256
 //             (counters.txt), a quarter of one of weights on their way in.
 
 namespace feed_forward {
@@ -93,24 +93,23 @@ template <int C> struct Weights {
 };
 
 // The operands of the gradient by way of a projection, 64 of its columns a step: 128 rows of their gradient, and C columns of
-// the weight behind them, through two stages in the place of inner rows and weights. With those of the first projection come d
-// and what the LayerNorm behind the network adds.
+// the weight behind them, through two stages in the place of inner rows and weights. With them come d and what the LayerNorm
+// behind the network adds.
 template <int C> struct Projected {
     static constexpr int BYTES = TILE + Tile<64>::bytes(C);
     static_assert(Place<C>::INNER + 2 * BYTES <= Place<C>::STAGES + 2 * STAGE<C>);
 
     const FeedForwardBackward &p;
-    int number, first, step, steps;
+    int first, step, steps;
 
-    __device__ __forceinline__ Projected(const FeedForwardBackward &p, int number, int first)
-        : p(p), number(number), first(first), step(0), steps(p.projections[number].outputs / gemm::STEP) {}
+    __device__ __forceinline__ Projected(const FeedForwardBackward &p, int first)
+        : p(p), first(first), step(0), steps(p.projected.outputs / gemm::STEP) {}
 
     // Queues the copies of a step.
     __device__ __forceinline__ void load(int of_step) const {
         if (of_step < steps) {
-            const FeedForwardProjected &projection = p.projections[number];
-            const gemm::Matrix<const uint16_t> d{projection.d, p.rows, projection.width};
-            const gemm::Matrix<const uint16_t> weight{projection.weight, projection.outputs, C};
+            const gemm::Matrix<const uint16_t> d{p.projected.d, p.rows, p.projected.width};
+            const gemm::Matrix<const uint16_t> weight{p.projected.weight, p.projected.outputs, C};
             const int column = of_step * gemm::STEP, valid = p.rows - first;
             const Tile<64> left = stage(of_step);
             gemm::load<ROWS, THREADS>(left, d.columns(first, column), valid);
@@ -119,7 +118,7 @@ template <int C> struct Projected {
                 gemm::load<64, THREADS>(gemm::next(right(left), k), weight.columns(column, k * 64), 64);
             }
 #pragma unroll 1
-            for (int k = of_step; number == 0 && k < C / 64; k += steps) {
+            for (int k = of_step; k < C / 64; k += steps) {
                 const gemm::Matrix<const uint16_t> added{p.behind.added, p.rows, C}, given{p.d, p.rows, C};
                 const int of_given = p.given != 0 ? valid : 0;
                 gemm::load<ROWS, THREADS>(tile(Place<C>::X, k), added.columns(first, k * 64), valid);
@@ -220,14 +219,12 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
     const int column = column_warp * (C / 4);
     float results[4][N][4];
 
-    if (p.count == 0) {
+    if (p.projected.outputs == 0) {
         load_rows<C>(Place<C>::X, p.behind.added, p.rows, first);
         load_rows<C>(Place<C>::DY, p.d, p.rows, first);
         load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
-    }
-#pragma unroll 1
-    for (int number = 0; number < p.count; ++number) {
-        Projected<C> projected(p, number, first);
+    } else {
+        Projected<C> projected(p, first);
         projected.load(0);
         gemm::clear(results);
 #pragma unroll 1
@@ -237,7 +234,7 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
         }
         // All threads are done with the operands.
         ptx::barrier();
-        if (number + 1 == p.count) load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+        load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
         add_to_rows<C>(results, row, column, lane);
     }
     ptx::cp_async_commit();

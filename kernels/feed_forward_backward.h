@@ -4,18 +4,13 @@
 #define SETRANK_FEED_FORWARD_BACKWARD_H
 #include <stdint.h>
 
-enum {
-    /** Projections whose inputs' gradients are added to d, at most. */
-    FEED_FORWARD_PROJECTIONS = 2,
-};
-
 /** A projection of the rows behind the network. */
 typedef struct FeedForwardProjected {
     /** [outputs / width, rows, width] bf16: the gradient of its results. */
     const uint16_t *d;
     /** [outputs, C] bf16 */
     const uint16_t *weight;
-    /** A multiple of 64. */
+    /** A multiple of 64, 0 where there is none. */
     int32_t outputs;
     /** 32, 64 or outputs. */
     int32_t width;
@@ -51,8 +46,8 @@ typedef struct FeedForwardBackward {
     const float *bias1;
     /** [C, G] bf16: fc2's. */
     const uint16_t *weight2;
-    /** [rows, C] bf16: the gradient of the latter LayerNorm's rows but for what projections add, whose place that of x + added
-     * of the former takes. */
+    /** [rows, C] bf16: the gradient of the latter LayerNorm's rows but for what a projection adds, whose place that of x +
+     * added of the former takes. */
     uint16_t *d;
     /** [rows, C] bf16: the gradient of fc2's results. */
     uint16_t *dy;
@@ -60,15 +55,15 @@ typedef struct FeedForwardBackward {
     uint16_t *hidden;
     /** [rows, G] bf16: the gradient of what the ReLU took. */
     uint16_t *d_hidden;
-    /** Of the latter LayerNorm's rows: the gradients by way of them are added to d in order, and each sum is rounded. */
-    FeedForwardProjected projections[FEED_FORWARD_PROJECTIONS];
+    /** Of the latter LayerNorm's rows: the gradient by way of it is added to d. */
+    FeedForwardProjected projected;
     int32_t rows;
     /** G. */
     int32_t inner;
-    /** Projections. */
-    int32_t count;
-    /** Whether d is given; if not, it is 0 until projections are added, of which there is one. */
+    /** Whether d is given; if not, the gradient is that by way of a projection alone. */
     int32_t given;
+    /** Fills the struct. */
+    int32_t unused;
 } FeedForwardBackward;
 
 #endif

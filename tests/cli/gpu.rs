@@ -247,7 +247,7 @@ fn what_a_gpu_cannot_do_is_said() {
     // Of what is to be validated, which is more than what is learned from.
     folder.file("pair.txt", "1 qid:1 1:0.5 5:0.5\n0 qid:1 1:0.1 5:0.5\n");
     let document = |query: usize| format!("{} qid:{query} 1:0.{query} 5:0.5\n", query % 2);
-    folder.file("wide.txt", &(1..13).map(|query| document(query).repeat(40)).collect::<String>());
+    folder.file("wide.txt", (1..13).map(|query| document(query).repeat(40)).collect::<String>());
     let of_pair = train("model", "cuda", "--max-steps 1")
         .replace("train.txt", "pair.txt")
         .replace("valid.txt", "wide.txt");

@@ -11,7 +11,7 @@ use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Limits};
 use setrank::ops::feed_forward::check::SHAPES;
 use setrank::ops::feed_forward::check::backward::{
-    Problem, but_for_the_widest, problems, problems_with_projections,
+    Problem, but_for_the_widest, problems, problems_with_projection,
 };
 use setrank::ops::feed_forward::{FeedForwardShape, RowsGradient, feed_forward_backward};
 use setrank::ops::layer_norm::{NormBackward, check};
@@ -62,9 +62,6 @@ const BEHIND: Names = Names {
     parts: "behind parts",
 };
 
-/// The names of the buffers of projections: the gradient of their results, and their weight.
-const PROJECTIONS: [[&str; 2]; 2] = [["projected d", "projection"], ["projected d 1", "projection 1"]];
-
 /// The buffers of a launch whose parameter has a `FeedForwardBackward` at byte `network` of it, and pointers to weights at these.
 pub fn buffers(
     problem: &Problem,
@@ -105,16 +102,15 @@ impl family::Problem for Problem {
         let weights = [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2)];
         let mut buffers = buffers(self, 0, weights);
         let mut numbers = self.shape.backward_numbers(self.before.period());
-        (numbers.count, numbers.given) = (self.projected.len() as i32, i32::from(self.is_given));
-        for (number, projected) in self.projected.iter().enumerate() {
-            let at =
-                offset_of!(FeedForwardBackward, projections) + number * size_of::<FeedForwardProjected>();
-            let [d, weight] = PROJECTIONS[number];
+        numbers.given = i32::from(self.is_given);
+        if let Some(projected) = &self.projected {
+            let at = offset_of!(FeedForwardBackward, projected);
+            let d = given(&projected.laid_out(&projected.dy));
             buffers.extend([
-                (at + offset_of!(FeedForwardProjected, d), d, given(&projected.laid_out(&projected.dy))),
-                (at + offset_of!(FeedForwardProjected, weight), weight, given(&projected.weight)),
+                (at + offset_of!(FeedForwardProjected, d), "projected d", d),
+                (at + offset_of!(FeedForwardProjected, weight), "projection", given(&projected.weight)),
             ]);
-            let to = &mut numbers.projections[number];
+            let to = &mut numbers.projected;
             to.outputs = projected.shape.outputs as i32;
             to.width = projected.plan().unwrap().width() as i32;
         }
@@ -234,8 +230,8 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "LayerNorm's rows in the place of operands that others still read",
         file: "feed_forward_backward.cu",
-        right: "        ptx::barrier();\n        if (number + 1 == p.count)",
-        wrong: "        if (number + 1 == p.count)",
+        right: "        ptx::barrier();\n        load_rows<C>(Place<C>::OTHER, p.behind.x",
+        wrong: "        load_rows<C>(Place<C>::OTHER, p.behind.x",
         kernels: NARROW,
         found_by: &["is under way", WRONG_RESULTS],
     },
@@ -248,12 +244,12 @@ const BUGS: [Bug; 28] = [
         found_by: &["is under way", WRONG_RESULTS],
     },
     Bug {
-        what: "the first projection twice",
+        what: "a projection that adds nothing",
         file: "feed_forward_backward.cu",
-        right: "const FeedForwardProjected &projection = p.projections[number];",
-        wrong: "const FeedForwardProjected &projection = p.projections[0];",
+        right: "if (p.projected.outputs == 0) {",
+        wrong: "if (true) {",
         kernels: NARROW,
-        found_by: &["cp_async_16 of 16 bytes at byte", WRONG_RESULTS],
+        found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "columns of rows that no step brings",
@@ -354,7 +350,7 @@ fn counted() -> Vec<Counted> {
     let FeedForwardShape { rows, width, inner } = shape;
     let alone = Problem::random(shape, rows, 1);
     let projected =
-        Problem::random(shape, rows, 1).with_projections([(3 * width, Layout::Heads { width: 32 })], true);
+        Problem::random(shape, rows, 1).with_projection(3 * width, Layout::Heads { width: 32 }, true);
     let name = format!("{rows}x{width}x{inner}");
     [(name.clone(), alone, 3 * inner), (name + " and 768", projected, 3 * inner + 3 * width)]
         .into_iter()
@@ -398,7 +394,7 @@ fn alone(problem: &Problem, sums: Sums) -> [Vec<bf16>; 4] {
     let [added, mask] = [offset_of!(LinearBackwardInput, added), offset_of!(LinearBackwardInput, mask)];
     // Zeros that are added change no bits.
     let mut d = problem.given();
-    for projected in &problem.projected {
+    if let Some(projected) = &problem.projected {
         let dy = projected.laid_out(&projected.dy);
         d = input_alone(projected.plan().unwrap(), [&dy, &projected.weight], (added, &d), sums);
     }
@@ -420,12 +416,12 @@ fn alone(problem: &Problem, sums: Sums) -> [Vec<bf16>; 4] {
     [hidden, d_hidden, dy, d]
 }
 
-/// Gradients by way of projections, LayerNorm's backward, a layer's forward, and the gradients of its input round as this kernel
-/// does: the same bits.
+/// Gradients by way of a projection, LayerNorm's backward, a layer's forward, and the gradients of its input round as this
+/// kernel does: the same bits.
 #[test]
 fn results_are_those_of_apart_kernels() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
-    for problems in [problems(SHAPES, 2), problems_with_projections(2)] {
+    for problems in [problems(SHAPES, 2), problems_with_projection(2)] {
         for (problem, sums) in problems.into_iter().zip(all_sums) {
             has_the_bits_of_apart_kernels(&problem, sums);
         }
@@ -442,7 +438,7 @@ fn any_number_of_rows_behind_which_there_is_a_projection() {
             let layout = Layout::Heads { width: if number % 2 == rows % 2 { 32 } else { 64 } };
             let shape = FeedForwardShape { rows, width, inner: 64 };
             let problem = Problem::random(shape, rows, 4);
-            has_the_bits_of_apart_kernels(&problem.with_projections([(3 * width, layout)], true), sums);
+            has_the_bits_of_apart_kernels(&problem.with_projection(3 * width, layout, true), sums);
         }
     }
 }
@@ -451,7 +447,8 @@ fn has_the_bits_of_apart_kernels(problem: &Problem, sums: Sums) {
     let found = family::run(family::Problem::launch(problem, &Limits::SM_90), sums);
     for (buffer, expected) in ROWS.into_iter().zip(alone(problem, sums)) {
         let same = family::result::<bf16>(&found, buffer) == expected;
-        assert!(same, "{buffer}: {:?}, {} projections, {sums:?}", problem.shape, problem.projected.len());
+        let projected = problem.projected.as_ref().map(|projected| projected.shape);
+        assert!(same, "{buffer}: {:?}, behind it {projected:?}, {sums:?}", problem.shape);
     }
 }
 
@@ -518,28 +515,23 @@ fn what_does_not_fit_is_refused() {
         };
         let heads_of = |width| Layout::Heads { width };
         for (is_given, projected, says) in [
-            (false, vec![], "1 to 2 projections add to the gradient, not 0"),
+            (false, None, "the gradient is given, or comes by way of a projection, or both"),
+            (true, Some(projected(&x, &weight2, heads_of(16), 64)), "a head is 32 or 64 wide, not 16"),
+            (true, Some(projected(&x, &weight2, heads_of(32), 96)), "outputs are a multiple of 64"),
             (
                 true,
-                [(); 3].map(|()| projected(&x, &weight2, heads_of(32), 64)).into(),
-                "0 to 2 projections add to the gradient, not 3",
-            ),
-            (true, vec![projected(&x, &weight2, heads_of(16), 64)], "a head is 32 or 64 wide, not 16"),
-            (true, vec![projected(&x, &weight2, heads_of(32), 96)], "outputs are a multiple of 64"),
-            (
-                true,
-                vec![projected(&x, &weight2, heads_of(32), 128)],
-                "a projection's gradient [rows, out] has 128 values, not 256",
+                Some(projected(&x, &weight2, heads_of(32), 128)),
+                "the projection's gradient [rows, out] has 128 values, not 256",
             ),
             (
                 true,
-                vec![projected(&x, &x, heads_of(32), 64)],
-                "a projection's weight [out, C] has 128 values, not 4096",
+                Some(projected(&x, &x, heads_of(32), 64)),
+                "the projection's weight [out, C] has 128 values, not 4096",
             ),
-            (true, vec![projected(&d, &weight2, heads_of(32), 64)], "share memory"),
-            (false, vec![projected(&x, &weight2, heads_of(64), 64)], ""),
+            (true, Some(projected(&d, &weight2, heads_of(32), 64)), "share memory"),
+            (false, Some(projected(&x, &weight2, heads_of(64), 64)), ""),
         ] {
-            let gradient = RowsGradient { d: &mut d, is_given, projected: &projected };
+            let gradient = RowsGradient { d: &mut d, is_given, projected: projected.as_ref() };
             let error =
                 of_gradient(gradient, &before, &behind, &scratch, shape).map_err(|error| error.to_string());
             match says {
@@ -552,7 +544,7 @@ fn what_does_not_fit_is_refused() {
                       behind: &NormBackward<'_>,
                       scratch: &Buffer<f32>,
                       shape| {
-            of_gradient(RowsGradient { d, is_given: true, projected: &[] }, before, behind, scratch, shape)
+            of_gradient(RowsGradient { d, is_given: true, projected: None }, before, behind, scratch, shape)
         };
         of(&mut d, &before, &behind, &scratch, shape).unwrap();
         let wide = FeedForwardShape { width: 320, ..shape };

@@ -155,8 +155,7 @@ impl Block<'_> {
                 let d_projected = with.d_projected.part(0..saved.projected.len())?;
                 layers.push(pass.projection_gradients(with, &of_documents, &d_projected, x)?);
                 linear_backward_weights(pass.gpu, &layers, with.sums)?;
-                flow.add(pass.projection_input(&of_documents, &d_projected, x)?);
-                Ok(())
+                flow.add(pass.gpu, pass.projection_input(&of_documents, &d_projected, x)?)
             }
             _ => Err(other_encoder()),
         }

@@ -7,7 +7,7 @@ use crate::ops::feed_forward::RowsGradient;
 use crate::ops::linear::{InputGradient, PendingInput};
 use crate::ops::row_sums::relu_backward;
 
-/// A gradient of rows `[rows, C]`: what stands in `d`, and what comes by way of projections of the rows and is yet to be
+/// A gradient of rows `[rows, C]`: what stands in `d`, and what comes by way of a projection of the rows and is yet to be
 /// computed, in front of what reads it or by the kernel that does.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -17,12 +17,12 @@ pub(super) struct Flow {
     pub next: Buffer<bf16>,
     /// Whether `d` is part of the gradient.
     is_given: bool,
-    pending: Vec<PendingInput>,
+    pending: Option<PendingInput>,
 }
 
 impl Flow {
     pub fn new(arena: &mut Arena, len: usize) -> Result<Self, DeviceError> {
-        Ok(Flow { d: arena.take(len)?, next: arena.take(len)?, is_given: true, pending: Vec::new() })
+        Ok(Flow { d: arena.take(len)?, next: arena.take(len)?, is_given: true, pending: None })
     }
 
     /// What was written to `next` is the gradient now.
@@ -30,28 +30,28 @@ impl Flow {
         std::mem::swap(&mut self.d, &mut self.next);
     }
 
-    /// Adds the gradient by way of a projection; its operands stay as they are until it is computed.
-    pub fn add(&mut self, projected: PendingInput) {
-        self.pending.push(projected);
+    /// Adds the gradient by way of a projection, once what is pending is computed; its operands stay as they are until it is.
+    pub fn add(&mut self, gpu: &Gpu, projected: PendingInput) -> Result<(), DeviceError> {
+        self.settle(gpu)?;
+        self.pending = Some(projected);
+        Ok(())
     }
 
     /// The gradient is what comes by way of a projection, whatever stood there.
     pub fn set(&mut self, projected: PendingInput) {
-        self.pending.clear();
         self.is_given = false;
-        self.add(projected);
+        self.pending = Some(projected);
     }
 
     /// Computes what is pending.
     pub fn settle(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
-        std::mem::take(&mut self.pending).iter().try_for_each(|projected| self.compute(gpu, projected, None))
+        self.pending.take().map_or(Ok(()), |projected| self.compute(gpu, &projected, None))
     }
 
     /// Computes what is pending, and makes the gradient 0 where `y` `[rows, C]`, the output of a ReLU, is not above 0.
     pub fn settle_masked(&mut self, gpu: &Gpu, y: &Buffer<bf16>) -> Result<(), DeviceError> {
-        let Some(last) = self.pending.pop() else { return relu_backward(gpu, &mut self.d, y) };
-        self.settle(gpu)?;
-        self.compute(gpu, &last, Some(y))
+        let Some(projected) = self.pending.take() else { return relu_backward(gpu, &mut self.d, y) };
+        self.compute(gpu, &projected, Some(y))
     }
 
     fn compute(
@@ -72,8 +72,8 @@ impl Flow {
         &mut self,
         by: impl FnOnce(RowsGradient<'_>, &mut Buffer<bf16>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let projected = std::mem::take(&mut self.pending);
+        let projected = self.pending.take();
         let is_given = std::mem::replace(&mut self.is_given, true);
-        by(RowsGradient { d: &mut self.d, is_given, projected: &projected }, &mut self.next)
+        by(RowsGradient { d: &mut self.d, is_given, projected: projected.as_ref() }, &mut self.next)
     }
 }

@@ -236,8 +236,7 @@ pub(super) fn backward_within(
     let qkv = &slots.projections.qkv;
     layers.push(pass.projection_gradients(with, qkv, &d_qkv, call.a)?);
     linear_backward_weights(pass.gpu, &layers, with.sums)?;
-    flow.add(pass.projection_input(qkv, &d_qkv, call.a)?);
-    Ok(())
+    flow.add(pass.gpu, pass.projection_input(qkv, &d_qkv, call.a)?)
 }
 
 /// Backward of MAB(X, T) of documents X and induced rows T: in `flow` gradient of the output → that of X by the residual, and

@@ -25,9 +25,10 @@ unsafe impl cudarc::driver::DeviceRepr for FeedForwardBackward {}
 // SAFETY: as above; it has no padding.
 unsafe impl Parameter for FeedForwardBackward {
     fn shapes(&self) -> String {
-        let projected = self.projections.iter().take(self.count as usize);
-        let projected: String =
-            projected.map(|of| format!(", a projection to {} columns", of.outputs)).collect();
+        let projected = match self.projected.outputs {
+            0 => String::new(),
+            outputs => format!(", a projection to {outputs} columns"),
+        };
         format!("{} rows and {} inner columns{projected}", self.rows, self.inner)
     }
 }
@@ -178,7 +179,7 @@ pub fn feed_forward_backward(
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, shape.inner)?;
     operands.reads("fc2 [C, G]", weight2, shape.weights())?;
-    if matrix == MatrixKernels::Wgmma && !(gradient.is_given && gradient.projected.is_empty()) {
+    if matrix == MatrixKernels::Wgmma && !(gradient.is_given && gradient.projected.is_none()) {
         let what = "by warpgroups it begins with a gradient that is given, and no projection adds to it";
         return Err(DeviceError::Shapes(format!("{launch}: {what}")));
     }

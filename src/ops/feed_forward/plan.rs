@@ -230,11 +230,11 @@ impl FeedForwardShape {
             dy: std::ptr::null_mut(),
             hidden: std::ptr::null_mut(),
             d_hidden: std::ptr::null_mut(),
-            projections: [none; _],
+            projected: none,
             rows: self.rows as i32,
             inner: self.inner as i32,
-            count: 0,
             given: 1,
+            unused: 0,
         }
     }
 }

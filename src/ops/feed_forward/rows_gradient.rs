@@ -7,16 +7,16 @@ use crate::device::abi::FeedForwardBackward;
 use crate::device::{Buffer, DeviceError, Operands};
 use crate::ops::linear::{LinearPlan, LinearShape, PendingInput};
 
-/// The gradient of the rows behind a network: d, and what comes by way of projections of the rows.
+/// The gradient of the rows behind a network: d, and what comes by way of a projection of the rows.
 #[derive(Debug)]
 pub struct RowsGradient<'a> {
     /// `[rows, C]`
     pub d: &'a mut Buffer<bf16>,
     /// Whether d is part of it; if not, what stands there is not read.
     pub is_given: bool,
-    /// At most two, which are added in order; each sum is rounded, as
+    /// What is added to it, if anything; the sum is rounded, as
     /// [`linear_backward_input`](crate::ops::linear::linear_backward_input) rounds it.
-    pub projected: &'a [PendingInput],
+    pub projected: Option<&'a PendingInput>,
 }
 
 impl RowsGradient<'_> {
@@ -28,23 +28,22 @@ impl RowsGradient<'_> {
         launch: &str,
         shape: FeedForwardShape,
     ) -> Result<(), DeviceError> {
-        let (count, most) = (self.projected.len(), parameter.projections.len());
-        if count > most || (count == 0 && !self.is_given) {
-            let least = if self.is_given { 0 } else { 1 };
-            let what = format!("{least} to {most} projections add to the gradient, not {count}");
+        if self.projected.is_none() && !self.is_given {
+            let what = "the gradient is given, or comes by way of a projection, or both";
             return Err(DeviceError::Shapes(format!("{launch}: {what}")));
         }
         operands.updates("d [rows, C]", self.d, shape.values())?;
-        for (to, projected) in parameter.projections.iter_mut().zip(self.projected) {
+        if let Some(projected) = self.projected {
+            let to = &mut parameter.projected;
             let outputs = projected.shape.outputs;
             let of_rows = LinearShape { rows: shape.rows, inputs: shape.width, outputs };
             let plan = LinearPlan::new(of_rows, projected.layout)?;
-            operands.reads("a projection's gradient [rows, out]", &projected.dy, shape.rows * outputs)?;
-            operands.reads("a projection's weight [out, C]", &projected.weight, outputs * shape.width)?;
+            operands.reads("the projection's gradient [rows, out]", &projected.dy, shape.rows * outputs)?;
+            operands.reads("the projection's weight [out, C]", &projected.weight, outputs * shape.width)?;
             (to.d, to.weight) = (projected.dy.pointer(), projected.weight.pointer());
             (to.outputs, to.width) = (outputs as i32, plan.width() as i32);
         }
-        (parameter.count, parameter.given) = (count as i32, i32::from(self.is_given));
+        parameter.given = i32::from(self.is_given);
         Ok(())
     }
 }

@@ -202,7 +202,7 @@ impl Problem {
             exact: self.exact(),
             plain: plain_evaluations(self.shape.rows, |draw| self.plain(draw)),
         });
-        let of = |(at, (name, round)): (usize, &(&'static str, fn(f64) -> f64))| {
+        let of = |(at, (name, round)): (usize, &NamedResult)| {
             let plain: Vec<&[f64]> = known.plain.iter().map(|plain| &plain[at][..]).collect();
             (*name, deviation(&kernel[at], &plain, &known.exact[at], round))
         };

@@ -7,16 +7,24 @@ use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 
 /// Products by each kernel, of two blocks of rows, and two and three steps.
 pub fn problems(rows: usize, seed: u64) -> [Problem; 4] {
-    let of = |product, layout, [inputs, outputs]: [usize; 2]| {
-        let shape = LinearShape { rows, inputs, outputs };
-        Problem::random(shape, layout, product, seed).by(BlockSize::Wide)
-    };
+    let [by_heads, by_rows] = gradients_of_input(rows, InputFinish::AddedAndMasked, seed);
     [
-        of(Product::Forward(Activation::Relu), Layout::Heads { width: 32 }, [128, 512]),
-        of(Product::Forward(Activation::Identity), Layout::Rows, [192, 256]),
-        of(Product::Input(InputFinish::AddedAndMasked), Layout::Heads { width: 64 }, [256, 128]),
-        of(Product::Input(InputFinish::AddedAndMasked), Layout::Rows, [512, 192]),
+        of(rows, Product::Forward(Activation::Relu), Layout::Heads { width: 32 }, [128, 512], seed),
+        of(rows, Product::Forward(Activation::Identity), Layout::Rows, [192, 256], seed),
+        by_heads,
+        by_rows,
     ]
+}
+
+/// Gradients of the input of layers of each layout, finished so.
+fn gradients_of_input(rows: usize, finish: InputFinish, seed: u64) -> [Problem; 2] {
+    [(Layout::Heads { width: 64 }, [256, 128]), (Layout::Rows, [512, 192])]
+        .map(|(layout, widths)| of(rows, Product::Input(finish), layout, widths, seed))
+}
+
+fn of(rows: usize, product: Product, layout: Layout, [inputs, outputs]: [usize; 2], seed: u64) -> Problem {
+    let shape = LinearShape { rows, inputs, outputs };
+    Problem::random(shape, layout, product, seed).by(BlockSize::Wide)
 }
 
 /// Layers whose parameters' gradients one launch computes.
@@ -42,7 +50,8 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 
 fn of_rows(gpu: &Gpu, rows: usize, of_group: [usize; 3]) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for problem in problems(rows, SEED) {
+    let added = gradients_of_input(rows, InputFinish::Added, SEED);
+    for problem in problems(rows, SEED).into_iter().chain(added) {
         checked.extend(problem.check(&problem.solve(gpu)?, "wide linear layer"));
     }
     let problems = group(of_group, SEED);
