@@ -7,8 +7,6 @@ of both sides take turns, round by round. Figures are medians over the rounds, i
 """
 
 import argparse
-import datetime
-import platform
 import statistics
 import sys
 import tempfile
@@ -17,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from bench_torch import Cell, cpu_name, make_step, read_sizes, summarize, time_steps
-from compare_speed import BATCHES, REST_S, TITLES, Options, commit, ours, setrank, write
+from bench_torch import Cell, make_step, read_sizes, summarize, time_steps
+from compare_speed import BATCHES, REST_S, TITLES, Options, ours, provenance, setrank, write
 from config import complete_config
 from padded_torch import make_layout
 
@@ -126,18 +124,7 @@ def main() -> int:
     options = Options(
         args.setrank.resolve(), args.features, args.threads, args.rounds, args.steps, 1, (), 1024
     )
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu_name(),
-        "threads": args.threads,
-        "commit": commit(),
-        "setrank": setrank(options.setrank, ["--version"]).strip(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "rounds": args.rounds,
-        "steps": args.steps,
-        "cells": [],
-    }
+    document = {**provenance(options), "cells": []}
     with tempfile.TemporaryDirectory() as folder:
         sizes = Path(folder) / args.batch
         sizes.write_text(setrank(options.setrank, ["bench", "train", "--print-sizes", *BATCHES[args.batch]]))

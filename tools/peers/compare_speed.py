@@ -138,6 +138,21 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
+def provenance(options: Options) -> dict:
+    """When, where and of what figures are."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu_name(),
+        "threads": options.threads,
+        "commit": commit(),
+        "setrank": setrank(options.setrank, ["--version"]).strip(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "rounds": options.rounds,
+        "steps": options.steps,
+    }
+
+
 def write(out: Path, document: dict, text: str) -> None:
     """Write the JSON document to `out` and the Markdown table beside it."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -189,19 +204,7 @@ def main() -> int:
         args.setrank.resolve(), args.features, args.threads, rounds, steps, warmup, variants, 4096
     )
     their_peak = peak_gflops()
-    document = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu_name(),
-        "threads": args.threads,
-        "commit": commit(),
-        "setrank": setrank(options.setrank, ["--version"]).strip(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "rounds": rounds,
-        "steps": steps,
-        "their_peak_gflops": their_peak,
-        "cells": [],
-    }
+    document = {**provenance(options), "their_peak_gflops": their_peak, "cells": []}
     with tempfile.TemporaryDirectory() as folder:
         grid = itertools.product(("train", "infer"), ("msab", "imsab"), BATCHES)
         for mode, encoder, batch in grid:
