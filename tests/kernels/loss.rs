@@ -147,7 +147,8 @@ const BUGS: [Bug; 12] = [
     },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 4] = [
+/// Of kernels with a block a set.
+pub const WRONG_LAUNCHES: [WrongLaunch; 4] = [
     WrongLaunch::too_little_shared_memory(""),
     WrongLaunch::a_block_too_few(""),
     WrongLaunch::a_block_too_many("", &["of `offsets` of"]),

@@ -193,7 +193,8 @@ fn what_is_not_finite_stays_in_its_row() {
     }
 }
 
-fn zeros(gpu: &Gpu, arena: &mut Arena, len: usize) -> Buffer<f32> {
+/// So many zeros on a GPU.
+pub fn zeros(gpu: &Gpu, arena: &mut Arena, len: usize) -> Buffer<f32> {
     let mut buffer = arena.take(len).unwrap();
     gpu.zero(&mut buffer).unwrap();
     buffer

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::ScoreLosses;
 use setrank::device::check::Deviation;
-use setrank::device::{Arena, Buffer, Gpu, Limits, Uploads};
+use setrank::device::{Buffer, Gpu, Limits, Uploads};
 use setrank::ops::loss::{DeviceLabels, Loss};
 use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::score::check as score;
@@ -16,9 +16,11 @@ use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
-use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
+use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, given, poisoned};
 use crate::ladder::ladder;
 use crate::linear::sum_of_parts;
+use crate::loss::WRONG_LAUNCHES;
+use crate::score::zeros;
 
 ladder!(FAMILY);
 
@@ -138,18 +140,6 @@ const BUGS: [Bug; 9] = [
     },
 ];
 
-const WRONG_LAUNCHES: [WrongLaunch; 4] = [
-    WrongLaunch::too_little_shared_memory(""),
-    WrongLaunch::a_block_too_few(""),
-    WrongLaunch::a_block_too_many("", &["of `offsets` of"]),
-    WrongLaunch {
-        what: "fewer threads than the kernel is for",
-        change: |launch| launch.block[0] = 128,
-        kernels: "",
-        found_by: &["is read before anything is written to it"],
-    },
-];
-
 /// Of every loss, in rows of another width each; and one set in which a score is NaN.
 fn cases() -> Vec<Case> {
     let mixed = Loss::ALL.into_iter().zip([64, 192, 320, 512]);
@@ -238,12 +228,6 @@ fn what_is_not_finite_stays_in_its_set() {
         }
         assert_eq!(d_bias.iter().map(|part| part.is_nan()).collect::<Vec<_>>(), [false, true, false]);
     }
-}
-
-fn zeros(gpu: &Gpu, arena: &mut Arena, len: usize) -> Buffer<f32> {
-    let mut buffer = arena.take(len).unwrap();
-    gpu.zero(&mut buffer).unwrap();
-    buffer
 }
 
 #[test]
