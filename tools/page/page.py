@@ -75,7 +75,7 @@ def bars(values: list[float], most: float) -> str:
 
 
 def against_pytorch() -> str:
-    found = result("2026-11-28-cpu-pytorch.json")
+    found = result("2026-11-30-cpu-pytorch.json")
     cells = found["cells"]
     most = max(cell["ours_docs_per_s"] for cell in cells)
     rows = [
