@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-target/gpu-check}
+target=${CARGO_TARGET_DIR:-target}
 
 # The machine of the card may be as old as this.
 newest_glibc=2.35
@@ -15,7 +16,7 @@ say "Programs"
 cargo build --locked --release --features cuda --package setrank --package setrank-gpu-check
 # In this build a kernel's wait ends, and says where it was: only sm_90's kernels have such waits.
 SETRANK_CUDA_ARCHS=90a NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} -DSETRANK_BOUNDED_WAITS" \
-    cargo build --locked --release --features cuda --package setrank-gpu-check --target-dir target/gpu-bounded
+    cargo build --locked --release --features cuda --package setrank-gpu-check --target-dir "$target/gpu-bounded"
 say "Tests"
 tests=$(cargo test --locked --features cuda --test kernels --no-run --message-format json |
     python3 -c '
@@ -26,8 +27,8 @@ print(next(of["executable"] for of in built if of.get("executable") and of["targ
 say "Folder $folder"
 programs=$(mktemp -d)
 trap 'rm -rf "$programs"' EXIT
-cp target/release/setrank target/release/setrank-gpu-check "$programs"
-cp target/gpu-bounded/release/setrank-gpu-check "$programs/setrank-gpu-check-bounded"
+cp "$target/release/setrank" "$target/release/setrank-gpu-check" "$programs"
+cp "$target/gpu-bounded/release/setrank-gpu-check" "$programs/setrank-gpu-check-bounded"
 cp "$tests" "$programs/kernels"
 strip "$programs"/*
 for program in "$programs"/*; do
