@@ -11,34 +11,38 @@
 //             rows, width], or none (P = 0).
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, P of C, lengths, no
 //             overlap.
-// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns; a warp a row of the LayerNorm before.
-//             Shared memory: x (256·C bytes), 128 columns of the inner rows (32 KiB), two stages of weights (32 KiB each, 16 at
-//             C = 64): 160 KiB at C = 256. What is added to x₁ stands where inner rows and weights do not yet; f and then y
-//             take x's place, a projection's results on their way out that of inner rows.
+// Launch      grid (⌈rows / R⌉), R = 128, or 32 where rows are few; 256 threads, 2 × 4 warps of R/2 rows and C/4 columns; a
+//             warp a row of the LayerNorm before. Shared memory: x (2·R·C bytes), 128 columns of the inner rows (256·R bytes;
+//             of 32 rows 2·R·C, if that is more), two stages of weights (32 KiB each, 16 at C = 64): 160 KiB at C = 256, of 32
+//             rows 96. What is added to x₁ stands where inner rows and weights do not yet; f and then y take x's place, a
+//             projection's results on their way out that of inner rows.
 // Types       bf16 in and out; x, inner rows, f and y are rounded to bf16, as apart kernels round them; all sums in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` has them, and of the LayerNorm before as
 //             `layer_norm_forward` has them: x and f have the same bits, and out those of `linear_forward` of y. A row has the
 //             same bits in any batch. No atomics.
 // Writes      `=`: y, statistics, a projection's out, and attended and output where they are not null.
 // Cost        4·rows·C·G FLOPs, 2·rows·C·P more for a projection; 6·C bytes a row, 4·C more for backward, where four kernels
-//             have 16·C + 4·G, and 2·P for a projection, where a kernel of its own reads y again; the weights once for 128 rows,
-//             by way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared memory a
-//             product (counters.txt).
+//             have 16·C + 4·G, and 2·P for a projection, where a kernel of its own reads y again; the weights once for R rows, by
+//             way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared memory a
+//             product (counters.txt). Of 32 rows these bound it, 4.0 of them, on as many multiprocessors as there are blocks.
 
 namespace feed_forward {
 namespace {
 
 // A sum of each row for each of the warps that share it.
-constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
+template <int ROWS> constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
+
+// Rows of each warp that go out at once of a projection.
+template <int ROWS> constexpr int PASS = WARP_ROWS<ROWS> < 32 ? WARP_ROWS<ROWS> : 32;
 
 // A thread's lane, and where its warp's results begin: found anew wherever it is asked for, as registers are scarce.
-template <int C> struct Part {
+template <int C, int ROWS> struct Part {
     int lane, row, column_warp, column;
 
     __device__ __forceinline__ Part() {
         const int thread = ptx::thread(), warp = thread >> 5;
         lane = thread & 31;
-        row = warp / COLUMN_WARPS * WARP_ROWS;
+        row = warp / COLUMN_WARPS * WARP_ROWS<ROWS>;
         column_warp = warp % COLUMN_WARPS;
         column = column_warp * (C / COLUMN_WARPS);
     }
@@ -46,30 +50,36 @@ template <int C> struct Part {
     // Where a pair of results stands in tiles from `place` on, as `gemm::for_pairs` counts them.
     __device__ __forceinline__ ptx::Shared pair(int place, int at, int d) const {
         const int piece = column / 8 + d;
-        return tile(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+        return tile<ROWS>(place, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
     }
 };
 
 // A block's results.
-template <int C> using Results = float[WARP_ROWS / 16][C / COLUMN_WARPS / 8][4];
+template <int C, int ROWS> using Results = float[WARP_ROWS<ROWS> / 16][C / COLUMN_WARPS / 8][4];
+
+// Of each of a thread's rows a value.
+template <int ROWS> using OfRows = float[WARP_ROWS<ROWS> / 16][2];
 
 // What a block has in shared memory.
-template <int C> struct Shared {
-    static constexpr int X = 0, INNER = C / 64 * TILE, STAGES = INNER + 2 * TILE;
+template <int C, int ROWS> struct Shared {
+    // Inner rows, and in their place what of a projection goes out at once.
+    static constexpr int OUT_BYTES = C / 64 * Tile<64>::bytes(2 * PASS<ROWS>);
+    static constexpr int INNER_BYTES = OUT_BYTES > 2 * TILE<ROWS> ? OUT_BYTES : 2 * TILE<ROWS>;
+    static constexpr int X = 0, INNER = C / 64 * TILE<ROWS>, STAGES = INNER + INNER_BYTES;
     // What is added to x₁; it ends before the stage of the first weights.
     static constexpr int OTHER = INNER;
-    static_assert(OTHER + C / 64 * TILE <= STAGES + STAGE<C>);
+    static_assert(OTHER + C / 64 * TILE<ROWS> <= STAGES + STAGE<C>);
 
     // Sums take the place of inner rows that are no longer needed.
     static __device__ __forceinline__ ptx::Shared sums(int number) {
-        static_assert(3 * SUMS <= 2 * TILE);
-        return ptx::shared_base() + INNER + number * SUMS;
+        static_assert(3 * SUMS<ROWS> <= 2 * TILE<ROWS>);
+        return ptx::shared_base() + INNER + number * SUMS<ROWS>;
     }
 };
 
 // The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
 // a step, then those of fc2, 64 of the chunk a step; and for each C results of a projection its own, 64 columns of C a step.
-template <int C> struct Weights {
+template <int C, int ROWS> struct Weights {
     static constexpr int STEPS1 = (C + 127) / 128, STEPS = STEPS1 + CHUNK / 64, PROJECTION_STEPS = C / 64;
 
     const FeedForward &p;
@@ -98,17 +108,17 @@ template <int C> struct Weights {
 
     // Where those of step number `number` stand.
     __device__ __forceinline__ Tile<64> stage(int number) const {
-        return {ptx::shared_base() + Shared<C>::STAGES + (number + 1) % 2 * STAGE<C>};
+        return {ptx::shared_base() + Shared<C, ROWS>::STAGES + (number + 1) % 2 * STAGE<C>};
     }
 };
 
-// The sum over a whole row of each thread's values of its eight rows: `own` of the thread's columns, and the total.
-template <int C>
-__device__ __forceinline__ void sum_rows(float (&own)[4][2], int number) {
-    const Part<C> part;
-    const ptx::Shared sums = Shared<C>::sums(number);
+// The sum over a whole row of each thread's values of its rows: `own` of the thread's columns, and the total.
+template <int C, int ROWS>
+__device__ __forceinline__ void sum_rows(OfRows<ROWS> &own, int number) {
+    const Part<C, ROWS> part;
+    const ptx::Shared sums = Shared<C, ROWS>::sums(number);
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
+    for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             own[m][half] += ptx::shuffle_xor(own[m][half], 1);
@@ -119,7 +129,7 @@ __device__ __forceinline__ void sum_rows(float (&own)[4][2], int number) {
     }
     ptx::barrier();
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
+    for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);
@@ -130,7 +140,7 @@ __device__ __forceinline__ void sum_rows(float (&own)[4][2], int number) {
 }
 
 // The LayerNorm before the network, in the place of the block's rows; those behind the last stay 0.
-template <int C>
+template <int C, int ROWS>
 __device__ __forceinline__ void norm_before(const FeedForward &p, int first, int valid) {
     const int thread = ptx::thread(), lane = thread & 31, warp = thread >> 5;
     const bool inside[1] = {lane < C / 8};
@@ -143,12 +153,12 @@ __device__ __forceinline__ void norm_before(const FeedForward &p, int first, int
 #pragma unroll 1
     for (int row = warp; row < min(valid, ROWS); row += THREADS / 32) {
         layer_norm::Values<1> value{};
-        if (inside[0]) load_sum(value[0], Shared<C>::X, Shared<C>::OTHER, row, lane);
+        if (inside[0]) load_sum<ROWS>(value[0], Shared<C, ROWS>::X, Shared<C, ROWS>::OTHER, row, lane);
         const float2 statistics = layer_norm::center(value, inside, 1.0f / C, p.eps, sum);
         if (inside[0]) {
             layer_norm::scale(value[0], statistics.y, weight, bias);
             const uint4 packed = pack(value[0]);
-            ptx::store_shared(piece(Shared<C>::X, row, lane), packed);
+            ptx::store_shared(piece<ROWS>(Shared<C, ROWS>::X, row, lane), packed);
             if (p.attended != nullptr) {
                 const size_t to = static_cast<size_t>(first + row) * C;
                 ptx::store_global(reinterpret_cast<uint4 *>(p.attended + to) + lane, packed);
@@ -159,21 +169,21 @@ __device__ __forceinline__ void norm_before(const FeedForward &p, int first, int
 }
 
 // fc2(ReLU(fc1(x))) but for fc2's bias.
-template <int C>
-__device__ __forceinline__ void network(Results<C> &results, const FeedForward &p, Weights<C> &weights) {
-    using Place = Shared<C>;
-    const Part<C> part;
+template <int C, int ROWS>
+__device__ __forceinline__ void network(Results<C, ROWS> &results, const FeedForward &p, Weights<C, ROWS> &weights) {
+    using Place = Shared<C, ROWS>;
+    const Part<C, ROWS> part;
     const int lane = part.lane, row = part.row, column_warp = part.column_warp;
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
-        float inner[4][4][4];
-        multiply_inner<C>(inner, Place::X, weights, row, column_warp * 32, lane);
+        Inner<ROWS> inner;
+        multiply_inner<C, ROWS>(inner, Place::X, weights, row, column_warp * 32, lane);
         // Of the last chunk the latter half may be none.
         if (const int column = column_warp * 32; chunk + column < p.inner) {
             gemm::add_bias(inner, p.bias1 + chunk + column, true, lane);
             gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
-                const Tile<64> half = tile(Place::INNER, column_warp / 2);
+                const Tile<64> half = tile<ROWS>(Place::INNER, column_warp / 2);
                 ptx::store_shared(half.at(row + at, column_warp % 2 * 4 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
             });
         }
@@ -181,15 +191,16 @@ __device__ __forceinline__ void network(Results<C> &results, const FeedForward &
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             const Tile<64> stage = next(weights);
-            gemm::multiply<false, false>(results, tile(Place::INNER, step), row, stage, lane, part.column);
+            gemm::multiply<false, false>(results, tile<ROWS>(Place::INNER, step), row, stage, lane, part.column);
         }
     }
 }
 
 // v = x + f, with f in the place of x where it is kept.
-template <int C> __device__ __forceinline__ void add_residual(Results<C> &results, const FeedForward &p) {
-    constexpr int X = Shared<C>::X;
-    const Part<C> part;
+template <int C, int ROWS>
+__device__ __forceinline__ void add_residual(Results<C, ROWS> &results, const FeedForward &p) {
+    constexpr int X = Shared<C, ROWS>::X;
+    const Part<C, ROWS> part;
     gemm::add_bias(results, p.bias2 + part.column, false, part.lane);
     gemm::for_pairs(results, part.lane, [&](int at, int d, float &low, float &high) {
         // Rounded as it is kept.
@@ -203,15 +214,15 @@ template <int C> __device__ __forceinline__ void add_residual(Results<C> &result
 
 // The LayerNorm behind the network, whose rows y take x's place. As LayerNorm alone: what is left of the mean is taken away as
 // well.
-template <int C>
-__device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForward &p, int first, int valid) {
-    constexpr int N = C / COLUMN_WARPS / 8, X = Shared<C>::X;
+template <int C, int ROWS>
+__device__ __forceinline__ void norm_behind(Results<C, ROWS> &results, const FeedForward &p, int first, int valid) {
+    constexpr int N = C / COLUMN_WARPS / 8, X = Shared<C, ROWS>::X;
     constexpr float SHARE = 1.0f / C;
-    float mean[4][2] = {}, sum[4][2];
+    OfRows<ROWS> mean = {}, sum;
 #pragma unroll
     for (int pass = 0; pass < 3; ++pass) {
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 sum[m][half] = 0.0f;
@@ -225,12 +236,12 @@ __device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForwa
                 }
             }
         }
-        sum_rows<C>(sum, pass);
+        sum_rows<C, ROWS>(sum, pass);
         // f is there since this sum was waited for, and goes out before the next one is.
-        if (pass == 0 && p.output != nullptr) store_rows<C>(p.output + static_cast<size_t>(first) * C, X, valid);
+        if (pass == 0 && p.output != nullptr) store_rows<C, ROWS>(p.output + static_cast<size_t>(first) * C, X, valid);
         if (pass == 2) continue;
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float rest = sum[m][half] * SHARE;
@@ -243,9 +254,9 @@ __device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForwa
             }
         }
     }
-    const Part<C> part;
+    const Part<C, ROWS> part;
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
+    for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float variance = fmaf(sum[m][half], SHARE, p.eps), near = rsqrtf(variance);
@@ -263,7 +274,7 @@ __device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForwa
         const float2 scale = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.scale + column));
         const float2 shift = ptx::load_constant(reinterpret_cast<const float2 *>(p.behind.shift + column));
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float low = fmaf(results[m][d][2 * half] * sum[m][half], scale.x, shift.x);
@@ -275,27 +286,27 @@ __device__ __forceinline__ void norm_behind(Results<C> &results, const FeedForwa
     }
 }
 
-// Stores C columns of a projection, from `column` on, by way of the place of inner rows, where there is room for half of each
-// warp's rows: its own.
-template <int C>
-__device__ __forceinline__ void store_projection(const Results<C> &results, const FeedForward &p, int first, int valid,
-                                                 int column) {
-    constexpr int N = C / COLUMN_WARPS / 8, HALF = WARP_ROWS / 2;
-    static_assert(C / 64 * Tile<64>::bytes(ROWS / 2) <= 2 * TILE);
-    const Part<C> part;
+// Stores C columns of a projection, from `column` on, by way of the place of inner rows, where there is room for some of
+// each warp's rows.
+template <int C, int ROWS>
+__device__ __forceinline__ void store_projection(const Results<C, ROWS> &results, const FeedForward &p, int first,
+                                                 int valid, int column) {
+    constexpr int N = C / COLUMN_WARPS / 8, OF_WARP = WARP_ROWS<ROWS>, AT_ONCE = PASS<ROWS>;
+    const Part<C, ROWS> part;
     const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
     const auto place = [&](int row, int piece) {
-        return gemm::next({ptx::shared_base() + Shared<C>::INNER}, piece / 8).at(part.row / 2 + row, piece % 8);
+        const ptx::Shared begin = ptx::shared_base() + Shared<C, ROWS>::INNER + piece / 8 * Tile<64>::bytes(2 * AT_ONCE);
+        return Tile<64>{begin}.at(part.row / OF_WARP * AT_ONCE + row, piece % 8);
     };
 #pragma unroll
-    for (int of_half = 0; of_half < 2; ++of_half) {
+    for (int pass = 0; pass < OF_WARP / AT_ONCE; ++pass) {
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
+        for (int m = 0; m < AT_ONCE / 16; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
 #pragma unroll
                 for (int d = 0; d < N; ++d) {
-                    const float *pair = &results[of_half * 2 + m][d][2 * half];
+                    const float *pair = &results[pass * (AT_ONCE / 16) + m][d][2 * half];
                     const ptx::Shared to = place(m * 16 + half * 8 + (part.lane >> 2), part.column / 8 + d);
                     ptx::store_shared(to + (part.lane & 3) * 4, ptx::pack_bf16(pair[0], pair[1]));
                 }
@@ -303,8 +314,8 @@ __device__ __forceinline__ void store_projection(const Results<C> &results, cons
         }
         ptx::sync_warp();
 #pragma unroll 4
-        for (int i = part.lane; i < HALF * N; i += 32) {
-            const int row = part.row + of_half * HALF + i / N, piece = part.column / 8 + i % N;
+        for (int i = part.lane; i < AT_ONCE * N; i += 32) {
+            const int row = part.row + pass * AT_ONCE + i / N, piece = part.column / 8 + i % N;
             if (row < valid) {
                 const auto to = out.columns(first + row, column + piece / 8 * 64).at(0, piece % 8);
                 ptx::store_global(reinterpret_cast<uint4 *>(to), ptx::load_shared<uint4>(place(i / N, piece)));
@@ -316,54 +327,59 @@ __device__ __forceinline__ void store_projection(const Results<C> &results, cons
 }
 
 // What the next layer makes of y, C columns at a time.
-template <int C>
-__device__ __forceinline__ void project(Results<C> &results, const FeedForward &p, Weights<C> &weights, int first,
-                                        int valid) {
+template <int C, int ROWS>
+__device__ __forceinline__ void project(Results<C, ROWS> &results, const FeedForward &p, Weights<C, ROWS> &weights,
+                                        int first, int valid) {
 #pragma unroll 1
     for (int column = 0; column < p.projection.outputs; column += C) {
-        const Part<C> part;
+        const Part<C, ROWS> part;
         gemm::clear(results);
 #pragma unroll 1
         for (int k = 0; k < C / 64; ++k) {
             const Tile<64> stage = next(weights);
-            gemm::multiply<false, false>(results, tile(Shared<C>::X, k), part.row, stage, part.lane, part.column);
+            const Tile<64> left = tile<ROWS>(Shared<C, ROWS>::X, k);
+            gemm::multiply<false, false>(results, left, part.row, stage, part.lane, part.column);
         }
         gemm::add_bias(results, p.projection.bias + column + part.column, p.projection.relu != 0, part.lane);
-        store_projection<C>(results, p, first, valid, column);
+        store_projection<C, ROWS>(results, p, first, valid, column);
     }
 }
 
-template <int C> __device__ __forceinline__ void forward(const FeedForward &p) {
-    using Place = Shared<C>;
+template <int C, int ROWS> __device__ __forceinline__ void forward(const FeedForward &p) {
+    using Place = Shared<C, ROWS>;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
-    load_rows<C>(Place::X, p.x, p.rows, first);
-    load_repeated<C>(Place::OTHER, p.added, first, p.period, valid);
+    load_rows<C, ROWS>(Place::X, p.x, p.rows, first);
+    load_repeated<C, ROWS>(Place::OTHER, p.added, first, p.period, valid);
     ptx::cp_async_commit();
-    Weights<C> weights(p);
+    Weights<C, ROWS> weights(p);
     weights.load(0);
     ptx::cp_async_wait<1>();
     ptx::barrier();
-    norm_before<C>(p, first, valid);
-    Results<C> results;
-    network<C>(results, p, weights);
+    norm_before<C, ROWS>(p, first, valid);
+    Results<C, ROWS> results;
+    network<C, ROWS>(results, p, weights);
     // All threads are done with inner rows, whose place sums take.
     ptx::barrier();
-    add_residual<C>(results, p);
-    norm_behind<C>(results, p, first, valid);
+    add_residual<C, ROWS>(results, p);
+    norm_behind<C, ROWS>(results, p, first, valid);
     ptx::barrier();
-    store_rows<C>(p.y + static_cast<size_t>(first) * C, Place::X, valid);
-    project<C>(results, p, weights, first, valid);
+    store_rows<C, ROWS>(p.y + static_cast<size_t>(first) * C, Place::X, valid);
+    project<C, ROWS>(results, p, weights, first, valid);
 }
 
 } // namespace
 } // namespace feed_forward
 
-#define FEED_FORWARD(NAME, C)                                                                                        \
+#define FEED_FORWARD(NAME, C, ROWS)                                                                                  \
     extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                            \
         NAME(const __grid_constant__ FeedForward p) {                                                                \
-        feed_forward::forward<C>(p);                                                                                 \
+        feed_forward::forward<C, ROWS>(p);                                                                           \
     }
-FEED_FORWARD(feed_forward_c64, 64)
-FEED_FORWARD(feed_forward_c128, 128)
-FEED_FORWARD(feed_forward_c192, 192)
-FEED_FORWARD(feed_forward_c256, 256)
+FEED_FORWARD(feed_forward_c64, 64, FEED_FORWARD_ROWS)
+FEED_FORWARD(feed_forward_c128, 128, FEED_FORWARD_ROWS)
+FEED_FORWARD(feed_forward_c192, 192, FEED_FORWARD_ROWS)
+FEED_FORWARD(feed_forward_c256, 256, FEED_FORWARD_ROWS)
+FEED_FORWARD(feed_forward_few_rows_c64, 64, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD(feed_forward_few_rows_c128, 128, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD(feed_forward_few_rows_c192, 192, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD(feed_forward_few_rows_c256, 256, FEED_FORWARD_FEW_ROWS)

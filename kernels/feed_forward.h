@@ -8,6 +8,8 @@ enum {
     FEED_FORWARD_THREADS = 256,
     /** Rows of a block. */
     FEED_FORWARD_ROWS = 128,
+    /** The same of `feed_forward_few_rows_c{C}` and its backward. */
+    FEED_FORWARD_FEW_ROWS = 32,
     /** Columns of the inner rows that a block has at a time. */
     FEED_FORWARD_CHUNK = 128,
     /** C at most. */
@@ -42,7 +44,7 @@ typedef struct FeedForwardProjection {
     int32_t unused;
 } FeedForwardProjection;
 
-/** Arguments of `feed_forward_c{C}`. */
+/** Arguments of `feed_forward_c{C}` and `feed_forward_few_rows_c{C}`. */
 typedef struct FeedForward {
     /** [rows, C] bf16: what the LayerNorm before the network is of. */
     const uint16_t *x;

@@ -15,11 +15,12 @@
 //             the latter LayerNorm adds.
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G and P multiples of 64, width 32, 64
 //             or P, a projection where d is not given, lengths, no overlap.
-// Launch      grid (⌈rows / 128⌉); 256 threads, 2 × 4 warps of 64 rows and C/4 columns, or 32 of a chunk of the inner rows;
-//             a warp a row of LayerNorm. Shared memory: x and dy (256·C bytes each), 128 columns of the inner rows (32 KiB),
-//             two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256, which a card of compute capability 9.0
-//             has. LayerNorm's other operand, and its sums, stand where inner rows and weights do not yet, or no longer;
-//             before them the projection's operands do, two stages of 64 of the inner dimension, while x and d come in.
+// Launch      grid (⌈rows / R⌉), R = 128, or 32 where rows are few; 256 threads, 2 × 4 warps of R/2 rows and C/4 columns,
+//             or 32 of a chunk of the inner rows; a warp a row of LayerNorm. Shared memory: x and dy (2·R·C bytes each), 128
+//             columns of the inner rows (256·R bytes), two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256,
+//             which a card of compute capability 9.0 has, and 104 of 32 rows. LayerNorm's other operand, and its sums, stand
+//             where inner rows and weights do not yet, or no longer; before them the projection's operands do, two stages of
+//             64 of the inner dimension, while x and d come in.
 // Types       bf16 in and out; d with the projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
 //             kernels round them; all sums, and parts, in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows
@@ -27,24 +28,25 @@
 //             part sums its rows in a fixed order. No atomics.
 // Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
 // Cost        6·rows·C·G FLOPs, and 2·rows·C·P to project; 14·C + 4·G + 2·P bytes a row, where six kernels have 28·C + 8·G
-//             + 2·P; C / 8 of parts; the weights of fc1 twice, of fc2 and the projection once for 128 rows, by way of L2,
-//             whose requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C 256
-//             (counters.txt), a quarter of one of weights on their way in.
+//             + 2·P; 16·C / R of parts; the weights of fc1 twice, of fc2 and the projection once for R rows, by way of L2,
+//             whose requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C
+//             256 (counters.txt), a quarter of one of weights on their way in. Of 32 rows these bound it, 4.2 of them, on as
+//             many multiprocessors as there are blocks.
 
 namespace feed_forward {
 namespace {
 
 // What a block has in shared memory.
-template <int C> struct Place {
-    static constexpr int X = 0, DY = C / 64 * TILE, INNER = 2 * DY, STAGES = INNER + 2 * TILE;
-    // LayerNorm's other operand; it ends before the stage of the first weights.
-    static constexpr int OTHER = INNER;
-    static_assert(OTHER + C / 64 * TILE <= STAGES + STAGE<C>);
+template <int C, int ROWS> struct Place {
+    static constexpr int X = 0, DY = C / 64 * TILE<ROWS>, INNER = 2 * DY, STAGES = INNER + 2 * TILE<ROWS>;
+    // LayerNorm's other operand, and then its sums; they end before the stage of the first weights.
+    static constexpr int OTHER = INNER, SUMS_BYTES = THREADS / 32 * 2 * C * 4;
+    static_assert(OTHER + C / 64 * TILE<ROWS> <= STAGES + STAGE<C> && OTHER + SUMS_BYTES <= STAGES + STAGE<C>);
 };
 
 // The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
 // a step; those of fc2, 128 of C a step; and those of fc1 again, 64 of the chunk a step.
-template <int C> struct Weights {
+template <int C, int ROWS> struct Weights {
     static constexpr int OF_C = (C + 127) / 128, STEPS = 2 * OF_C + CHUNK / 64;
     // Rows of fc2's weights in a step.
     static constexpr int ROWS2 = C < 128 ? C : 128;
@@ -85,19 +87,20 @@ template <int C> struct Weights {
 
     // Where those of step number `number` stand, and of fc2's those of a half of the chunk's columns.
     __device__ __forceinline__ Tile<64> stage(int number) const {
-        return {ptx::shared_base() + Place<C>::STAGES + (number + 1) % 2 * STAGE<C>};
+        return {ptx::shared_base() + Place<C, ROWS>::STAGES + (number + 1) % 2 * STAGE<C>};
     }
     static __device__ __forceinline__ Tile<64> of_columns(ptx::Shared begin, int half) {
         return {begin + half * Tile<64>::bytes(ROWS2)};
     }
 };
 
-// The operands of the gradient by way of a projection, 64 of its columns a step: 128 rows of their gradient, and C columns of
+// The operands of the gradient by way of a projection, 64 of its columns a step: the rows of their gradient, and C columns of
 // the weight behind them, through two stages in the place of inner rows and weights. With them come d and what the LayerNorm
 // behind the network adds.
-template <int C> struct Projected {
-    static constexpr int BYTES = TILE + Tile<64>::bytes(C);
-    static_assert(Place<C>::INNER + 2 * BYTES <= Place<C>::STAGES + 2 * STAGE<C>);
+template <int C, int ROWS> struct Projected {
+    using Of = Place<C, ROWS>;
+    static constexpr int BYTES = TILE<ROWS> + Tile<64>::bytes(C);
+    static_assert(Of::INNER + 2 * BYTES <= Of::STAGES + 2 * STAGE<C>);
 
     const FeedForwardBackward &p;
     int first, step, steps;
@@ -121,8 +124,8 @@ template <int C> struct Projected {
             for (int k = of_step; k < C / 64; k += steps) {
                 const gemm::Matrix<const uint16_t> added{p.behind.added, p.rows, C}, given{p.d, p.rows, C};
                 const int of_given = p.given != 0 ? valid : 0;
-                gemm::load<ROWS, THREADS>(tile(Place<C>::X, k), added.columns(first, k * 64), valid);
-                gemm::load<ROWS, THREADS>(tile(Place<C>::DY, k), given.columns(first, k * 64), of_given);
+                gemm::load<ROWS, THREADS>(tile<ROWS>(Of::X, k), added.columns(first, k * 64), valid);
+                gemm::load<ROWS, THREADS>(tile<ROWS>(Of::DY, k), given.columns(first, k * 64), of_given);
             }
         }
         ptx::cp_async_commit();
@@ -130,18 +133,18 @@ template <int C> struct Projected {
 
     // Where the gradient's rows of a step stand, and the weight behind them.
     __device__ __forceinline__ Tile<64> stage(int of_step) const {
-        return {ptx::shared_base() + Place<C>::INNER + of_step % 2 * BYTES};
+        return {ptx::shared_base() + Of::INNER + of_step % 2 * BYTES};
     }
-    static __device__ __forceinline__ Tile<64> right(Tile<64> left) { return {left.begin + TILE}; }
+    static __device__ __forceinline__ Tile<64> right(Tile<64> left) { return {left.begin + TILE<ROWS>}; }
 };
 
-// A warp's 64 rows, from `row` on, and 32 columns of a chunk, number `number` of four, in the tiles of the inner rows.
-struct OfWarp {
+// A warp's rows, from `row` on, and 32 columns of a chunk, number `number` of four, in the tiles of the inner rows.
+template <int ROWS> struct OfWarp {
     Tile<64> tile;
     int row, piece, lane;
 
     __device__ __forceinline__ OfWarp(int place, int row, int number, int lane)
-        : tile(feed_forward::tile(place, number / 2)), row(row), piece(number % 2 * 4), lane(lane) {}
+        : tile(feed_forward::tile<ROWS>(place, number / 2)), row(row), piece(number % 2 * 4), lane(lane) {}
 
     // Puts a lane's pair there, as `gemm::for_pairs` counts it.
     __device__ __forceinline__ void put(int at, int d, uint32_t pair) const {
@@ -152,7 +155,7 @@ struct OfWarp {
     __device__ __forceinline__ void store(uint16_t *to, int stride, int valid) const {
         ptx::sync_warp();
 #pragma unroll
-        for (int i = 0; i < WARP_ROWS / 8; ++i) {
+        for (int i = 0; i < WARP_ROWS<ROWS> / 8; ++i) {
             // Of eight lanes' two rows one is in the upper half of eight: their pieces lie in different banks.
             const int at = row + i * 8 + (lane >> 2 & 1) * 4 + (lane >> 3);
             if (at < valid) {
@@ -167,11 +170,12 @@ struct OfWarp {
 };
 
 // Adds a warp's results, C/4 columns from `column` on of rows from `row` on, to the rows that stand in tiles from DY on.
-template <int C, int N>
-__device__ __forceinline__ void add_to_rows(float (&results)[4][N][4], int row, int column, int lane) {
+template <int C, int ROWS, int M, int N>
+__device__ __forceinline__ void add_to_rows(float (&results)[M][N][4], int row, int column, int lane) {
     gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
         const int piece = column / 8 + d;
-        const ptx::Shared place = tile(Place<C>::DY, piece / 8).at(row + at, piece % 8) + (lane & 3) * 4;
+        const Tile<64> dy = tile<ROWS>(Place<C, ROWS>::DY, piece / 8);
+        const ptx::Shared place = dy.at(row + at, piece % 8) + (lane & 3) * 4;
         const auto other = ptx::load_shared<uint32_t>(place);
         // A lane's pairs take the place of those that it has read.
         ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
@@ -180,7 +184,7 @@ __device__ __forceinline__ void add_to_rows(float (&results)[4][N][4], int row, 
 
 // LayerNorm's backward of the block's rows, in place: their gradients stand in tiles from DY on, what they are of in those from
 // X and OTHER on. They are stored to `to` besides. All copies have landed, for all threads.
-template <int C>
+template <int C, int ROWS>
 __device__ __forceinline__ void norm_backward(const FeedForwardNorm &p, uint16_t *to, int first, int valid, int lane,
                                               int warp) {
     const bool inside = lane < C / 8;
@@ -192,67 +196,68 @@ __device__ __forceinline__ void norm_backward(const FeedForwardNorm &p, uint16_t
         const auto statistics = ptx::load_constant(reinterpret_cast<const float2 *>(p.statistics) + first + row);
         layer_norm::Values<1> value{}, d{};
         if (inside) {
-            load_sum(value[0], Place<C>::X, Place<C>::OTHER, row, lane);
-            unpack(d[0], ptx::load_shared<uint4>(piece(Place<C>::DY, row, lane)));
+            load_sum<ROWS>(value[0], Place<C, ROWS>::X, Place<C, ROWS>::OTHER, row, lane);
+            unpack(d[0], ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane)));
         }
         own.backward(d, value, statistics, 1.0f / C, sum);
         if (inside) {
             const uint4 packed = pack(d[0]);
-            ptx::store_shared(piece(Place<C>::DY, row, lane), packed);
+            ptx::store_shared(piece<ROWS>(Place<C, ROWS>::DY, row, lane), packed);
             ptx::store_global(reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + row) * C) + lane, packed);
         }
     }
     // Sums take the place of what others may still read.
     ptx::barrier();
-    const ptx::Shared sums = ptx::shared_base() + Place<C>::OTHER;
+    const ptx::Shared sums = ptx::shared_base() + Place<C, ROWS>::OTHER;
     if (inside) own.put(sums + warp * 8 * C, 0, lane * PIECE, C);
     ptx::barrier();
     layer_norm::store_sums<THREADS>(p.parts, sums, THREADS / 32, C);
 }
 
-template <int C> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
+template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
+    using At = Place<C, ROWS>;
     constexpr int N = C / COLUMN_WARPS / 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int row = warp / COLUMN_WARPS * WARP_ROWS, column_warp = warp % COLUMN_WARPS;
+    const int row = warp / COLUMN_WARPS * WARP_ROWS<ROWS>, column_warp = warp % COLUMN_WARPS;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
 
     const int column = column_warp * (C / 4);
-    float results[4][N][4];
+    float results[WARP_ROWS<ROWS> / 16][N][4];
 
     if (p.projected.outputs == 0) {
-        load_rows<C>(Place<C>::X, p.behind.added, p.rows, first);
-        load_rows<C>(Place<C>::DY, p.d, p.rows, first);
-        load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
+        load_rows<C, ROWS>(At::X, p.behind.added, p.rows, first);
+        load_rows<C, ROWS>(At::DY, p.d, p.rows, first);
+        load_rows<C, ROWS>(At::OTHER, p.behind.x, p.rows, first);
     } else {
-        Projected<C> projected(p, first);
+        Projected<C, ROWS> projected(p, first);
         projected.load(0);
         gemm::clear(results);
 #pragma unroll 1
         while (projected.step < projected.steps) {
             const Tile<64> left = next(projected);
-            gemm::multiply<false, true>(results, left, row, Projected<C>::right(left), lane, column);
+            gemm::multiply<false, true>(results, left, row, projected.right(left), lane, column);
         }
         // All threads are done with the operands.
         ptx::barrier();
-        load_rows<C>(Place<C>::OTHER, p.behind.x, p.rows, first);
-        add_to_rows<C>(results, row, column, lane);
+        load_rows<C, ROWS>(At::OTHER, p.behind.x, p.rows, first);
+        add_to_rows<C, ROWS>(results, row, column, lane);
     }
     ptx::cp_async_commit();
-    Weights<C> weights(p);
+    Weights<C, ROWS> weights(p);
     weights.load(0);
     ptx::cp_async_wait<1>();
     ptx::barrier();
-    norm_backward<C>(p.behind, p.dy, first, valid, lane, warp);
+    norm_backward<C, ROWS>(p.behind, p.dy, first, valid, lane, warp);
 
     const size_t inner_rows = static_cast<size_t>(first) * p.inner + column_warp * 32;
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
-        const OfWarp own(Place<C>::INNER, row, column_warp, lane);
+        const OfWarp<ROWS> own(At::INNER, row, column_warp, lane);
         // Of the last chunk the latter half may be none.
         const bool busy = chunk + column_warp * 32 < p.inner;
-        float inner[4][4][4];
-        multiply_inner<C>(inner, Place<C>::X, weights, row, column_warp * 32, lane);
+        Inner<ROWS> inner;
+        multiply_inner<C, ROWS>(inner, At::X, weights, row, column_warp * 32, lane);
         // Where h is above 0: a bit for the first of each pair, and for the second.
         uint32_t above[2] = {};
         if (busy) {
@@ -271,11 +276,11 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
         gemm::clear(inner);
 #pragma unroll 1
         for (int k = 0; k < C / 64; k += 2) {
-            const Tile<64> half = Weights<C>::of_columns(next(weights).begin, column_warp / 2);
+            const Tile<64> half = weights.of_columns(next(weights).begin, column_warp / 2);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 if (k + i >= C / 64 || !busy) continue;
-                gemm::multiply<false, true>(inner, tile(Place<C>::DY, k + i), row, gemm::next(half, i), lane,
+                gemm::multiply<false, true>(inner, tile<ROWS>(At::DY, k + i), row, gemm::next(half, i), lane,
                                             column_warp % 2 * 32);
             }
         }
@@ -293,30 +298,34 @@ template <int C> __device__ __forceinline__ void backward(const FeedForwardBackw
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
             const Tile<64> stage = next(weights);
-            gemm::multiply<false, true>(results, tile(Place<C>::INNER, step), row, stage, lane, column);
+            gemm::multiply<false, true>(results, tile<ROWS>(At::INNER, step), row, stage, lane, column);
         }
     }
 
     // All threads are done with inner rows and weights.
     ptx::barrier();
-    load_rows<C>(Place<C>::X, p.before.x, p.rows, first);
-    load_repeated<C>(Place<C>::OTHER, p.before.added, first, p.before.period, valid);
+    load_rows<C, ROWS>(At::X, p.before.x, p.rows, first);
+    load_repeated<C, ROWS>(At::OTHER, p.before.added, first, p.before.period, valid);
     ptx::cp_async_commit();
-    add_to_rows<C>(results, row, column, lane);
+    add_to_rows<C, ROWS>(results, row, column, lane);
     ptx::cp_async_wait<0>();
     ptx::barrier();
-    norm_backward<C>(p.before, p.d, first, valid, lane, warp);
+    norm_backward<C, ROWS>(p.before, p.d, first, valid, lane, warp);
 }
 
 } // namespace
 } // namespace feed_forward
 
-#define FEED_FORWARD_BACKWARD(NAME, C)                                                                               \
+#define FEED_FORWARD_BACKWARD(NAME, C, ROWS)                                                                         \
     extern "C" __global__ void __launch_bounds__(FEED_FORWARD_THREADS, 1)                                            \
         NAME(const __grid_constant__ FeedForwardBackward p) {                                                        \
-        feed_forward::backward<C>(p);                                                                                \
+        feed_forward::backward<C, ROWS>(p);                                                                          \
     }
-FEED_FORWARD_BACKWARD(feed_forward_backward_c64, 64)
-FEED_FORWARD_BACKWARD(feed_forward_backward_c128, 128)
-FEED_FORWARD_BACKWARD(feed_forward_backward_c192, 192)
-FEED_FORWARD_BACKWARD(feed_forward_backward_c256, 256)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c64, 64, FEED_FORWARD_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c128, 128, FEED_FORWARD_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c192, 192, FEED_FORWARD_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_c256, 256, FEED_FORWARD_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_few_rows_c64, 64, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_few_rows_c128, 128, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_few_rows_c192, 192, FEED_FORWARD_FEW_ROWS)
+FEED_FORWARD_BACKWARD(feed_forward_backward_few_rows_c256, 256, FEED_FORWARD_FEW_ROWS)

@@ -6,10 +6,9 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::{FeedForward, FeedForwardProjection, FeedForwardScale, LinearForward};
 use setrank::device::check::Deviation;
-use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::feed_forward::check::{Problem, SHAPES, projecting};
-use setrank::ops::feed_forward::{FeedForwardShape, Kept, Projection, feed_forward};
+use setrank::ops::feed_forward::{Blocks, FeedForwardShape, Kept, Projection, feed_forward};
 use setrank::ops::layer_norm::DeviceNorm;
 use setrank::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape};
 use setrank_emulator::driver::{self, Configuration};
@@ -76,7 +75,7 @@ impl family::Problem for Problem {
             buffers.push((begin + bias, "the projection's bias", given(&layer.bias)));
             buffers.push((begin + out, "projection", poisoned::<bf16>(shape.rows * outputs)));
         }
-        family::launch(shape.plan(MatrixKernels::Mma).expect("a problem has rows"), &numbers, buffers)
+        family::launch(shape.plan(self.blocks).expect("a problem has rows"), &numbers, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -135,8 +134,8 @@ const BUGS: [Bug; 25] = [
     Bug {
         what: "one stage for all steps",
         file: "feed_forward.cu",
-        right: "Shared<C>::STAGES + (number + 1) % 2 *",
-        wrong: "Shared<C>::STAGES + (number + 1) % 1 *",
+        right: "Shared<C, ROWS>::STAGES + (number + 1) % 2 *",
+        wrong: "Shared<C, ROWS>::STAGES + (number + 1) % 1 *",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
     },
@@ -191,16 +190,16 @@ const BUGS: [Bug; 25] = [
     Bug {
         what: "sums of columns that are not waited for",
         file: "feed_forward.cu",
-        right: "    ptx::barrier();\n#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
-        wrong: "#pragma unroll\n    for (int m = 0; m < 4; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
+        right: "    ptx::barrier();\n#pragma unroll\n    for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
+        wrong: "#pragma unroll\n    for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {\n#pragma unroll\n        for (int half = 0; half < 2; ++half) {\n            const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);\n            const auto all",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", WRONG_RESULTS],
     },
     Bug {
         what: "one place for all sums",
         file: "feed_forward.cu",
-        right: "sum_rows<C>(sum, pass);",
-        wrong: "sum_rows<C>(sum, 0);",
+        right: "sum_rows<C, ROWS>(sum, pass);",
+        wrong: "sum_rows<C, ROWS>(sum, 0);",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
@@ -240,7 +239,7 @@ const BUGS: [Bug; 25] = [
     Bug {
         what: "rows that are not those of the LayerNorm before",
         file: "feed_forward.cu",
-        right: "            ptx::store_shared(piece(Shared<C>::X, row, lane), packed);\n",
+        right: "            ptx::store_shared(piece<ROWS>(Shared<C, ROWS>::X, row, lane), packed);\n",
         wrong: "",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
@@ -248,8 +247,8 @@ const BUGS: [Bug; 25] = [
     Bug {
         what: "rows that are stored before they are there",
         file: "feed_forward.cu",
-        right: "    ptx::barrier();\n    store_rows<C>(p.y",
-        wrong: "    store_rows<C>(p.y",
+        right: "    ptx::barrier();\n    store_rows<C, ROWS>(p.y",
+        wrong: "    store_rows<C, ROWS>(p.y",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
@@ -331,7 +330,8 @@ pub const fn weights_that_are_too_short(kernels: &'static str) -> WrongLaunch {
 }
 
 fn cases() -> Vec<Case> {
-    projecting(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    let all = [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| projecting(blocks, 1));
+    all.map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
@@ -343,6 +343,11 @@ fn counted() -> Vec<Counted> {
         Counted {
             shape: format!("{rows}x{width}x{inner}"),
             problem: Box::new(alone()),
+            useful_products: products(inner),
+        },
+        Counted {
+            shape: format!("{rows}x{width}x{inner}"),
+            problem: Box::new(alone().by(Blocks::Few)),
             useful_products: products(inner),
         },
         Counted {
@@ -377,9 +382,11 @@ fn linear(
 /// LayerNorm and two linear layers round as this kernel does: the same bits.
 #[test]
 fn results_are_those_of_three_kernels() {
-    for (shape, sums) in SHAPES.into_iter().zip([Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest]) {
+    let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
+    let shapes = SHAPES.into_iter().zip(all_sums);
+    for ((shape, sums), blocks) in shapes.flat_map(|of| [(of, Blocks::Many), (of, Blocks::Few)]) {
         let FeedForwardShape { rows, width, inner } = shape;
-        let problem = Problem::random(shape, rows, true, 2);
+        let problem = Problem::random(shape, rows, true, 2).by(blocks);
         let layer = |x: &[bf16], at: usize, activation| {
             let [inputs, outputs] = if at == 0 { [width, inner] } else { [inner, width] };
             let parameters = [given(&problem.weights[at]), given(&problem.biases[at])];
@@ -391,9 +398,10 @@ fn results_are_those_of_three_kernels() {
         let expected = layer(&hidden, 1, Activation::Identity);
         let found = family::emulated(&problem, sums);
         let of = |name| family::result::<u32>(&found, name);
-        assert!(of("statistics before") == family::result::<u32>(&norm, "statistics"), "{shape:?}, {sums:?}");
+        let case = format!("{shape:?}, {blocks:?}, {sums:?}");
+        assert!(of("statistics before") == family::result::<u32>(&norm, "statistics"), "{case}");
         for (name, expected) in [("attended", attended), ("output", expected)] {
-            assert!(family::result::<bf16>(&found, name) == expected, "{name}: {shape:?}, {sums:?}");
+            assert!(family::result::<bf16>(&found, name) == expected, "{name}: {case}");
         }
     }
 }
@@ -408,20 +416,24 @@ fn projections_are_those_of_a_kernel_of_their_own() {
         Sums::Hopper,
     ]);
     for ((shape, (width, times)), sums) in cases {
-        for (rows, activation) in [
-            (1, Activation::Relu),
-            (15, Activation::Identity),
-            (127, Activation::Relu),
-            (128, Activation::Identity),
-            (129, Activation::Relu),
-            (500, Activation::Identity),
+        for (rows, activation, blocks) in [
+            (1, Activation::Relu, Blocks::Many),
+            (15, Activation::Identity, Blocks::Few),
+            (15, Activation::Identity, Blocks::Many),
+            (31, Activation::Relu, Blocks::Few),
+            (32, Activation::Identity, Blocks::Few),
+            (33, Activation::Relu, Blocks::Few),
+            (127, Activation::Relu, Blocks::Many),
+            (128, Activation::Identity, Blocks::Many),
+            (129, Activation::Relu, Blocks::Many),
+            (500, Activation::Identity, Blocks::Many),
         ] {
             let shape = FeedForwardShape { rows, inner: 64, ..shape };
-            let problem = Problem::random(shape, rows, true, 4);
+            let problem = Problem::random(shape, rows, true, 4).by(blocks);
             let apart = family::emulated(&problem, sums);
             let problem = problem.projecting(times, width, activation, 4);
             let found = family::emulated(&problem, sums);
-            let case = format!("{shape:?}, heads of {width}, {activation:?}, {sums:?}");
+            let case = format!("{shape:?}, {blocks:?}, heads of {width}, {activation:?}, {sums:?}");
             for name in ["y", "attended", "output", "statistics", "statistics before"] {
                 assert!(family::bytes(&found, name) == family::bytes(&apart, name), "{name}: {case}");
             }
@@ -472,8 +484,8 @@ fn what_does_not_fit_is_refused() {
         let mut of =
             |x: &Buffer<bf16>, added: &Buffer<bf16>, mut kept: Option<Buffer<bf16>>, norms, shape| {
                 let kept = kept.as_mut().map(|attended| Kept { attended, output: &mut output });
-                let (matrix, statistics) = (MatrixKernels::Mma, [&mut before, &mut behind]);
-                feed_forward(&gpu, matrix, &mut y, kept, statistics, x, added, layers, norms, None, shape)
+                let (blocks, statistics) = (Blocks::Many, [&mut before, &mut behind]);
+                feed_forward(&gpu, blocks, &mut y, kept, statistics, x, added, layers, norms, None, shape)
             };
         let norms = [norm; 2];
         of(&x, &added, None, norms, shape).unwrap();
@@ -514,13 +526,13 @@ fn projections_that_do_not_fit_are_refused() {
         let layers = [DeviceLinear { weight: &of_layer, bias: &narrow }; 2];
         let norms = [DeviceNorm { weight: &narrow, bias: &narrow, eps: 1e-5 }; 2];
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let matrix = Cell::new(MatrixKernels::Mma);
+        let blocks = Cell::new(Blocks::Many);
         let mut of = |weight: &Buffer<bf16>, bias: &Buffer<f32>, mut out: Buffer<bf16>, width| {
             let (layer, activation) = (DeviceLinear { weight, bias }, Activation::Identity);
             let projection = Projection { layer, activation, layout: Layout::Heads { width }, out: &mut out };
             let statistics = [&mut before, &mut behind];
-            let (matrix, projection) = (matrix.get(), Some(projection));
-            feed_forward(&gpu, matrix, &mut y, None, statistics, &x, &added, layers, norms, projection, shape)
+            let (blocks, projection) = (blocks.get(), Some(projection));
+            feed_forward(&gpu, blocks, &mut y, None, statistics, &x, &added, layers, norms, projection, shape)
         };
         of(&weight, &bias, out.alias(), 32).unwrap();
         let (half, none) = (bias.part(0..32).unwrap(), bias.part(0..0).unwrap());
@@ -542,7 +554,7 @@ fn projections_that_do_not_fit_are_refused() {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        matrix.set(MatrixKernels::Wgmma);
+        blocks.set(Blocks::Warpgroups);
         let error = of(&weight, &bias, out.alias(), 32).unwrap_err().to_string();
         assert!(error.contains("by warpgroups projects nothing"), "{error}");
         gpu.synchronize().unwrap();

@@ -7,13 +7,12 @@ use setrank::device::abi::{
     FeedForwardBackward, FeedForwardNorm, FeedForwardProjected, LinearBackwardInput, LinearForward,
 };
 use setrank::device::check::Deviation;
-use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Limits};
 use setrank::ops::feed_forward::check::SHAPES;
 use setrank::ops::feed_forward::check::backward::{
     Problem, but_for_the_widest, problems, problems_with_projection,
 };
-use setrank::ops::feed_forward::{FeedForwardShape, RowsGradient, feed_forward_backward};
+use setrank::ops::feed_forward::{Blocks, FeedForwardShape, RowsGradient, feed_forward_backward};
 use setrank::ops::layer_norm::{NormBackward, check};
 use setrank::ops::linear::{
     Activation, BlockSize, DeviceLinear, Layout, LinearPlan, LinearShape, PendingInput,
@@ -81,7 +80,7 @@ pub fn buffers(
         (offset_of!(FeedForwardBackward, before), BEFORE, &problem.before),
         (offset_of!(FeedForwardBackward, behind), BEHIND, &problem.behind),
     ] {
-        let parts = poisoned::<f32>(shape.backward_scratch_len() / 2);
+        let parts = poisoned::<f32>(shape.backward_scratch_len(problem.blocks) / 2);
         buffers.extend([
             (at + offset_of!(FeedForwardNorm, x), names.x, given(&norm.x)),
             (at + offset_of!(FeedForwardNorm, added), names.added, given(&norm.added)),
@@ -98,7 +97,7 @@ pub fn buffers(
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let plan = self.shape.backward_plan(MatrixKernels::Mma).expect("a problem has rows");
+        let plan = self.shape.backward_plan(self.blocks).expect("a problem has rows");
         let weights = [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2)];
         let mut buffers = buffers(self, 0, weights);
         let mut numbers = self.shape.backward_numbers(self.before.period());
@@ -134,8 +133,8 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "one stage for all steps",
         file: "feed_forward_backward.cu",
-        right: "Place<C>::STAGES + (number + 1) % 2 *",
-        wrong: "Place<C>::STAGES + (number + 1) % 1 *",
+        right: "Place<C, ROWS>::STAGES + (number + 1) % 2 *",
+        wrong: "Place<C, ROWS>::STAGES + (number + 1) % 1 *",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
     },
@@ -182,8 +181,8 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "inner rows that are stored before they are there",
         file: "feed_forward_backward.cu",
-        right: "        ptx::sync_warp();\n#pragma unroll\n        for (int i = 0; i < WARP_ROWS / 8",
-        wrong: "#pragma unroll\n        for (int i = 0; i < WARP_ROWS / 8",
+        right: "        ptx::sync_warp();\n#pragma unroll\n        for (int i = 0; i < WARP_ROWS<ROWS> / 8",
+        wrong: "#pragma unroll\n        for (int i = 0; i < WARP_ROWS<ROWS> / 8",
         kernels: NARROW,
         found_by: &["is read before anything is written to it", WRONG_RESULTS],
     },
@@ -206,8 +205,8 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "the first half of C twice",
         file: "feed_forward_backward.cu",
-        right: "tile(Place<C>::DY, k + i), row, gemm::next(half, i)",
-        wrong: "tile(Place<C>::DY, k + i), row, gemm::next(half, 0)",
+        right: "tile<ROWS>(At::DY, k + i), row, gemm::next(half, i)",
+        wrong: "tile<ROWS>(At::DY, k + i), row, gemm::next(half, 0)",
         kernels: "feed_forward_backward_c128",
         found_by: &[WRONG_RESULTS],
     },
@@ -230,16 +229,16 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "LayerNorm's rows in the place of operands that others still read",
         file: "feed_forward_backward.cu",
-        right: "        ptx::barrier();\n        load_rows<C>(Place<C>::OTHER, p.behind.x",
-        wrong: "        load_rows<C>(Place<C>::OTHER, p.behind.x",
+        right: "        ptx::barrier();\n        load_rows<C, ROWS>(At::OTHER, p.behind.x",
+        wrong: "        load_rows<C, ROWS>(At::OTHER, p.behind.x",
         kernels: NARROW,
         found_by: &["is under way", WRONG_RESULTS],
     },
     Bug {
         what: "one stage for all steps of a projection",
         file: "feed_forward_backward.cu",
-        right: "Place<C>::INNER + of_step % 2 * BYTES",
-        wrong: "Place<C>::INNER + of_step % 1 * BYTES",
+        right: "Of::INNER + of_step % 2 * BYTES",
+        wrong: "Of::INNER + of_step % 1 * BYTES",
         kernels: NARROW,
         found_by: &["is under way", WRONG_RESULTS],
     },
@@ -286,24 +285,24 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "rows of the LayerNorm before that are not waited for",
         file: "feed_forward_backward.cu",
-        right: "    ptx::cp_async_wait<0>();\n    ptx::barrier();\n    norm_backward<C>(p.before",
-        wrong: "    ptx::barrier();\n    norm_backward<C>(p.before",
+        right: "    ptx::cp_async_wait<0>();\n    ptx::barrier();\n    norm_backward<C, ROWS>(p.before",
+        wrong: "    ptx::barrier();\n    norm_backward<C, ROWS>(p.before",
         kernels: NARROW,
         found_by: &["is under way"],
     },
     Bug {
         what: "rows of LayerNorm that others have not put there",
         file: "feed_forward_backward.cu",
-        right: "    ptx::barrier();\n    norm_backward<C>(p.behind",
-        wrong: "    norm_backward<C>(p.behind",
+        right: "    ptx::barrier();\n    norm_backward<C, ROWS>(p.behind",
+        wrong: "    norm_backward<C, ROWS>(p.behind",
         kernels: NARROW,
         found_by: &["is under way", "is read before anything is written to it", WRONG_RESULTS],
     },
     Bug {
         what: "rows in the place of inner rows that others still read",
         file: "feed_forward_backward.cu",
-        right: "    ptx::barrier();\n    load_rows<C>(Place<C>::X, p.before.x",
-        wrong: "    load_rows<C>(Place<C>::X, p.before.x",
+        right: "    ptx::barrier();\n    load_rows<C, ROWS>(At::X, p.before.x",
+        wrong: "    load_rows<C, ROWS>(At::X, p.before.x",
         kernels: NARROW,
         found_by: &["is under way", WRONG_RESULTS],
     },
@@ -327,7 +326,7 @@ const BUGS: [Bug; 28] = [
     Bug {
         what: "the gradient of LayerNorm's rows in the place of its own",
         file: "feed_forward_backward.cu",
-        right: "            ptx::store_shared(piece(Place<C>::DY, row, lane), packed);\n",
+        right: "            ptx::store_shared(piece<ROWS>(Place<C, ROWS>::DY, row, lane), packed);\n",
         wrong: "",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
@@ -342,24 +341,28 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
 ];
 
 fn cases() -> Vec<Case> {
-    but_for_the_widest(1).into_iter().map(|problem| Case::new(Limits::SM_90, problem)).collect()
+    let all = [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| but_for_the_widest(blocks, 1));
+    all.map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
 fn counted() -> Vec<Counted> {
     let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
     let FeedForwardShape { rows, width, inner } = shape;
-    let alone = Problem::random(shape, rows, 1);
-    let projected =
-        Problem::random(shape, rows, 1).with_projection(3 * width, Layout::Heads { width: 32 }, true);
+    let alone = || Problem::random(shape, rows, 1);
+    let projected = alone().with_projection(3 * width, Layout::Heads { width: 32 }, true);
     let name = format!("{rows}x{width}x{inner}");
-    [(name.clone(), alone, 3 * inner), (name + " and 768", projected, 3 * inner + 3 * width)]
-        .into_iter()
-        .map(|(shape, problem, of_row_and_column)| Counted {
-            shape,
-            problem: Box::new(problem),
-            useful_products: (rows * width * of_row_and_column) as f64 / (16.0 * 8.0 * 16.0),
-        })
-        .collect()
+    [
+        (name.clone(), alone(), 3 * inner),
+        (name.clone(), alone().by(Blocks::Few), 3 * inner),
+        (name + " and 768", projected, 3 * inner + 3 * width),
+    ]
+    .into_iter()
+    .map(|(shape, problem, of_row_and_column)| Counted {
+        shape,
+        problem: Box::new(problem),
+        useful_products: (rows * width * of_row_and_column) as f64 / (16.0 * 8.0 * 16.0),
+    })
+    .collect()
 }
 
 /// What the kernel of LayerNorm's backward alone leaves of a gradient.
@@ -421,9 +424,11 @@ fn alone(problem: &Problem, sums: Sums) -> [Vec<bf16>; 4] {
 #[test]
 fn results_are_those_of_apart_kernels() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
-    for problems in [problems(SHAPES, 2), problems_with_projection(2)] {
-        for (problem, sums) in problems.into_iter().zip(all_sums) {
-            has_the_bits_of_apart_kernels(&problem, sums);
+    for blocks in [Blocks::Many, Blocks::Few] {
+        for problems in [problems(blocks, SHAPES, 2), problems_with_projection(blocks, 2)] {
+            for (problem, sums) in problems.into_iter().zip(all_sums) {
+                has_the_bits_of_apart_kernels(&problem, sums);
+            }
         }
     }
 }
@@ -432,12 +437,15 @@ fn results_are_those_of_apart_kernels() {
 #[test]
 fn any_number_of_rows_behind_which_there_is_a_projection() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
-    for rows in [1, 15, 127, 128, 129, 500] {
+    let rows = [(Blocks::Many, &[1, 15, 127, 128, 129, 500][..]), (Blocks::Few, &[15, 31, 32, 33])];
+    for (blocks, rows) in
+        rows.into_iter().flat_map(|(blocks, rows)| rows.iter().map(move |&rows| (blocks, rows)))
+    {
         for (number, sums) in all_sums.into_iter().enumerate() {
             let width = 64 * (number + 1);
             let layout = Layout::Heads { width: if number % 2 == rows % 2 { 32 } else { 64 } };
             let shape = FeedForwardShape { rows, width, inner: 64 };
-            let problem = Problem::random(shape, rows, 4);
+            let problem = Problem::random(shape, rows, 4).by(blocks);
             has_the_bits_of_apart_kernels(&problem.with_projection(3 * width, layout, true), sums);
         }
     }
@@ -448,7 +456,8 @@ fn has_the_bits_of_apart_kernels(problem: &Problem, sums: Sums) {
     for (buffer, expected) in ROWS.into_iter().zip(alone(problem, sums)) {
         let same = family::result::<bf16>(&found, buffer) == expected;
         let projected = problem.projected.as_ref().map(|projected| projected.shape);
-        assert!(same, "{buffer}: {:?}, behind it {projected:?}, {sums:?}", problem.shape);
+        let Problem { shape, blocks, .. } = problem;
+        assert!(same, "{buffer}: {shape:?}, {blocks:?}, behind it {projected:?}, {sums:?}");
     }
 }
 
@@ -503,9 +512,9 @@ fn what_does_not_fit_is_refused() {
             let inner = [&mut hidden, &mut d_hidden];
             let dy = &mut dy;
             PendingSums::of(&gpu, scratch, |sums| {
-                let matrix = MatrixKernels::Mma;
+                let blocks = Blocks::Many;
                 feed_forward_backward(
-                    &gpu, matrix, gradient, dy, inner, before, behind, fc1, &weight2, sums, shape,
+                    &gpu, blocks, gradient, dy, inner, before, behind, fc1, &weight2, sums, shape,
                 )
             })
         };

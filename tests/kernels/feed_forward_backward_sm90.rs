@@ -5,10 +5,9 @@ use std::mem::offset_of;
 use setrank::device::Limits;
 use setrank::device::abi::FeedForwardBackwardWgmma;
 use setrank::device::check::Deviation;
-use setrank::device::choice::MatrixKernels;
-use setrank::ops::feed_forward::FeedForwardShape;
 use setrank::ops::feed_forward::check::backward::{Problem, problems};
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
+use setrank::ops::feed_forward::{Blocks, FeedForwardShape};
 use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
@@ -295,7 +294,7 @@ impl family::Problem for ByWarpgroups {
         let weights =
             [offset_of!(FeedForwardBackwardWgmma, weight1), offset_of!(FeedForwardBackwardWgmma, weight2)];
         let buffers = buffers(problem, offset_of!(FeedForwardBackwardWgmma, network), weights);
-        let plan = shape.backward_plan(MatrixKernels::Wgmma).expect("a problem has rows");
+        let plan = shape.backward_plan(Blocks::Warpgroups).expect("a problem has rows");
         family::launch(plan, &parameter, buffers)
     }
 
@@ -306,7 +305,9 @@ impl family::Problem for ByWarpgroups {
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
 fn cases() -> Vec<Case> {
-    problems(SHAPES, 1).map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem))).into()
+    problems(Blocks::Warpgroups, SHAPES, 1)
+        .map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem)))
+        .into()
 }
 
 fn counted() -> Vec<Counted> {

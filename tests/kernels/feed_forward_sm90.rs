@@ -4,11 +4,10 @@ use std::mem::offset_of;
 
 use setrank::device::abi::FeedForwardWgmma;
 use setrank::device::check::Deviation;
-use setrank::device::choice::MatrixKernels;
 use setrank::device::{Gpu, Limits, TensorMap};
-use setrank::ops::feed_forward::FeedForwardShape;
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
 use setrank::ops::feed_forward::check::{Problem, problems};
+use setrank::ops::feed_forward::{Blocks, FeedForwardShape};
 use setrank::rng::{Rng, Stream};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config, Sums};
@@ -332,7 +331,7 @@ impl family::Problem for ByWarpgroups {
         let parameter = FeedForwardWgmma::new(weight_maps(shape), numbers);
         let weights = [offset_of!(FeedForwardWgmma, weight1), offset_of!(FeedForwardWgmma, weight2)];
         let buffers = buffers(problem, offset_of!(FeedForwardWgmma, network), weights);
-        family::launch(shape.plan(MatrixKernels::Wgmma).expect("a problem has rows"), &parameter, buffers)
+        family::launch(shape.plan(Blocks::Warpgroups).expect("a problem has rows"), &parameter, buffers)
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -348,7 +347,9 @@ pub fn weight_maps(shape: FeedForwardShape) -> [TensorMap; 2] {
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
 fn cases() -> Vec<Case> {
-    problems(SHAPES, 1).map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem))).into()
+    problems(Blocks::Warpgroups, SHAPES, 1)
+        .map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem)))
+        .into()
 }
 
 fn counted() -> Vec<Counted> {
@@ -431,7 +432,7 @@ fn cards_without_such_instructions_are_refused() {
     let compute_capability = (8, 0);
     driver::with(&Configuration { compute_capability, ..Configuration::default() }, |_| {
         let problem = Problem::random(FeedForwardShape { rows: 1, width: 64, inner: 64 }, 1, true, 1);
-        let error = problem.solve(&Gpu::new(0).unwrap(), MatrixKernels::Wgmma).unwrap_err().to_string();
+        let error = problem.by(Blocks::Warpgroups).solve(&Gpu::new(0).unwrap()).unwrap_err().to_string();
         assert!(error.contains("compute capability 8.0, but kernels by wgmma run on 9.0 alone"), "{error}");
     })
     .unwrap();

@@ -106,8 +106,17 @@ fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
         let [before, after] = step(config, choice, [sets, size], true, kernels);
         less(after, &before)
     };
-    let mut kernels = less(of_sets(more), &of_sets(few));
-    let documents = ((more - few) * size) as f64;
+    let of_more = of_sets(more);
+    let mut kernels = less(of_more.clone(), &of_sets(few));
+    let sets = (more - few) as f64;
+    for (kernel, counts) in &mut kernels {
+        // Blocks of 32 points' rows that only their unique bytes are more for: of the rest a set has its share.
+        if kernel.starts_with("feed_forward") && kernel.contains("few_rows") {
+            let share = of_more[kernel].zip(counts, |count, _| count * sets / more as f64);
+            *counts = Counts { unique: counts.unique, ..share };
+        }
+    }
+    let documents = sets * size as f64;
     kernels.values_mut().for_each(|counts| *counts = counts.zip(counts, |count, _| count / documents));
     kernels
 }

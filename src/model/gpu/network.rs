@@ -6,11 +6,10 @@ use half::bf16;
 use super::activations::FfnActivations;
 use super::flow::Flow;
 use super::mab::{Backward, Pass, Projection};
-use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{self, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
+use crate::ops::feed_forward::{self, Blocks, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
@@ -45,14 +44,14 @@ pub fn forward(
     let norm = pass.params.norm(&slots.norm, pass.eps)?;
     let [layer1, layer2] = [pass.params.layer(&slots.fc1)?, pass.params.layer(&slots.fc2)?];
     let fused = fused(fc1);
-    if fused.pays(gpu.limits()) {
+    if let Some(blocks) = fused.of_forward(gpu.limits()) {
         let (layers, norms) = ([layer1.get(), layer2.get()], [norm_before, norm.get()]);
         let kept = (pass.keep == Keep::ForBackward).then_some(Kept { attended, output });
-        let (matrix, statistics) = (gpu.limits().matrix(), [of_before, statistics]);
+        let statistics = [of_before, statistics];
         // By warpgroups a projection is a launch of its own.
-        let (within, behind) = match matrix {
-            MatrixKernels::Mma => (then, None),
-            MatrixKernels::Wgmma => (None, then),
+        let (within, behind) = match blocks {
+            Blocks::Many | Blocks::Few => (then, None),
+            Blocks::Warpgroups => (None, then),
         };
         let of_slots = |Projection { slots, out }| Ok::<_, DeviceError>((pass.params.layer(&slots)?, out));
         let mut within = within.map(of_slots).transpose()?;
@@ -60,7 +59,7 @@ pub fn forward(
             let (layer, activation, layout) = (layer.get(), pass.activation(), pass.layout());
             feed_forward::Projection { layer, activation, layout, out }
         });
-        feed_forward(gpu, matrix, out, kept, statistics, x, added, layers, norms, projection, fused)?;
+        feed_forward(gpu, blocks, out, kept, statistics, x, added, layers, norms, projection, fused)?;
         return behind.map_or(Ok(()), |then| pass.project(then, out));
     }
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
@@ -93,16 +92,16 @@ pub fn backward(
     let place = first_inner..first_inner + fused.inner_values();
     let mut d_hidden = with.d_hidden.part(place.clone())?;
     let mut inner = pass.inner.part(place)?;
-    if fused.backward_pays(gpu.limits()) {
-        let (matrix, of_inner) = (gpu.limits().matrix(), [&mut inner, &mut d_hidden]);
+    if let Some(blocks) = fused.of_backward(gpu.limits()) {
+        let of_inner = [&mut inner, &mut d_hidden];
         // By warpgroups what is pending is a launch of its own.
-        if matrix == MatrixKernels::Wgmma {
+        if blocks == Blocks::Warpgroups {
             flow.settle(gpu)?;
         }
         let sums = &mut *with.sums;
         flow.replace(|gradient, dy| {
             feed_forward_backward(
-                gpu, matrix, gradient, dy, of_inner, before, &behind, of_fc1, weight2, sums, fused,
+                gpu, blocks, gradient, dy, of_inner, before, &behind, of_fc1, weight2, sums, fused,
             )
         })?;
     } else {

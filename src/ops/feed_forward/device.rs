@@ -3,9 +3,8 @@
 
 use half::bf16;
 
-use super::{FeedForwardShape, RowsGradient};
+use super::{Blocks, FeedForwardShape, RowsGradient};
 use crate::device::abi::{FeedForward, FeedForwardBackward, FeedForwardBackwardWgmma, FeedForwardWgmma};
-use crate::device::choice::MatrixKernels;
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::layer_norm::{self, DeviceNorm, NormBackward, NormShape};
 use crate::ops::linear::{Activation, DeviceLinear, Layout};
@@ -67,7 +66,7 @@ pub struct Projection<'a> {
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward(
     gpu: &Gpu,
-    matrix: MatrixKernels,
+    blocks: Blocks,
     y: &mut Buffer<bf16>,
     kept: Option<Kept<'_>>,
     statistics: [&mut Buffer<f32>; 2],
@@ -118,7 +117,7 @@ pub fn feed_forward(
         (parameter.attended, parameter.output) = (attended.pointer_mut(), output.pointer_mut());
     }
     if let Some(Projection { layer, activation, layout, out }) = projection {
-        if matrix == MatrixKernels::Wgmma {
+        if blocks == Blocks::Warpgroups {
             return Err(DeviceError::Shapes(format!("{launch} by warpgroups projects nothing")));
         }
         let outputs = layer.bias.len();
@@ -130,12 +129,12 @@ pub fn feed_forward(
         (to.weight, to.bias) = (layer.weight.pointer(), layer.bias.pointer());
         to.out = out.pointer_mut();
     }
-    let Some(launch) = shape.plan(matrix) else { return Ok(()) };
-    match matrix {
+    let Some(launch) = shape.plan(blocks) else { return Ok(()) };
+    match blocks {
         // SAFETY: the buffers have the kernel's sizes and do not overlap, and memory that is given back is freed in the
         // stream's order.
-        MatrixKernels::Mma => unsafe { gpu.launch(&launch, &parameter) },
-        MatrixKernels::Wgmma => {
+        Blocks::Many | Blocks::Few => unsafe { gpu.launch(&launch, &parameter) },
+        Blocks::Warpgroups => {
             let maps = shape.tensor_maps(gpu, [fc1.weight, fc2.weight])?;
             // SAFETY: as above.
             unsafe { gpu.launch(&launch, &FeedForwardWgmma::new(maps, parameter)) }
@@ -155,7 +154,7 @@ pub fn feed_forward(
 #[expect(clippy::too_many_arguments, reason = "each is a matrix or a layer of its own")]
 pub fn feed_forward_backward(
     gpu: &Gpu,
-    matrix: MatrixKernels,
+    blocks: Blocks,
     gradient: RowsGradient<'_>,
     dy: &mut Buffer<bf16>,
     [hidden, d_hidden]: [&mut Buffer<bf16>; 2],
@@ -179,7 +178,7 @@ pub fn feed_forward_backward(
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, shape.inner)?;
     operands.reads("fc2 [C, G]", weight2, shape.weights())?;
-    if matrix == MatrixKernels::Wgmma && !(gradient.is_given && gradient.projected.is_none()) {
+    if blocks == Blocks::Warpgroups && !(gradient.is_given && gradient.projected.is_none()) {
         let what = "by warpgroups it begins with a gradient that is given, and no projection adds to it";
         return Err(DeviceError::Shapes(format!("{launch}: {what}")));
     }
@@ -188,10 +187,10 @@ pub fn feed_forward_backward(
     operands.writes("dy [rows, C]", dy, shape.values())?;
     operands.writes("inner rows [rows, G]", hidden, shape.inner_values())?;
     operands.writes("their gradient [rows, G]", d_hidden, shape.inner_values())?;
-    let needed = shape.backward_scratch_len();
+    let needed = shape.backward_scratch_len(blocks);
     let scratch = sums.room(gpu, needed, 4)?;
     operands.scratch("scratch", &scratch, needed)?;
-    let Some(launch) = shape.backward_plan(matrix) else { return Ok(()) };
+    let Some(launch) = shape.backward_plan(blocks) else { return Ok(()) };
     let mut of_before = scratch.part(0..needed / 2)?;
     let mut of_behind = scratch.part(needed / 2..needed)?;
     parameter = FeedForwardBackward {
@@ -212,15 +211,15 @@ pub fn feed_forward_backward(
         (to.weight, to.statistics) = (norm.weight.pointer(), norm.statistics.pointer());
         to.parts = parts.pointer_mut();
     }
-    match matrix {
+    match blocks {
         // SAFETY: as in `feed_forward`; the parts fill the scratch.
-        MatrixKernels::Mma => unsafe { gpu.launch(&launch, &parameter) },
-        MatrixKernels::Wgmma => {
+        Blocks::Many | Blocks::Few => unsafe { gpu.launch(&launch, &parameter) },
+        Blocks::Warpgroups => {
             let maps = shape.tensor_maps(gpu, [fc1.weight, weight2])?;
             // SAFETY: as above.
             unsafe { gpu.launch(&launch, &FeedForwardBackwardWgmma::new(maps, parameter)) }
         }
     }?;
-    before.add(sums, &of_before, shape.blocks())?;
-    behind.add(sums, &of_behind, shape.blocks())
+    before.add(sums, &of_before, shape.count(blocks))?;
+    behind.add(sums, &of_behind, shape.count(blocks))
 }

@@ -2,6 +2,8 @@
 //! The hidden rows stay in the cache between the two products.
 
 #[cfg(feature = "cuda")]
+mod blocks;
+#[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]
 mod device;
@@ -12,6 +14,8 @@ mod rows_gradient;
 #[cfg(feature = "cuda")]
 mod warpgroups;
 
+#[cfg(feature = "cuda")]
+pub use blocks::Blocks;
 #[cfg(feature = "cuda")]
 pub use device::{Kept, Projection, feed_forward, feed_forward_backward};
 #[cfg(feature = "cuda")]

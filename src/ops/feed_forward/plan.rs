@@ -1,11 +1,11 @@
 //! How the row-wise network is launched as one kernel.
 
+use super::Blocks;
 use crate::device::abi::{
-    FEED_FORWARD_CHUNK, FEED_FORWARD_ROWS, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward,
-    FeedForwardBackward, FeedForwardNorm, FeedForwardProjected, FeedForwardProjection, FeedForwardScale,
+    FEED_FORWARD_CHUNK, FEED_FORWARD_THREADS, FEED_FORWARD_WIDTH, FeedForward, FeedForwardBackward,
+    FeedForwardNorm, FeedForwardProjected, FeedForwardProjection, FeedForwardScale,
 };
-use crate::device::choice::{Fusion, MatrixKernels};
-use crate::device::{DeviceError, Limits, Plan};
+use crate::device::{DeviceError, Plan};
 use crate::ops::linear::{Activation, Layout, LinearPlan, LinearShape};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
 
@@ -23,6 +23,12 @@ pub struct FeedForwardShape {
 /// The kernels, by C / 64 − 1.
 const KERNELS: [&str; (FEED_FORWARD_WIDTH / 64) as usize] =
     ["feed_forward_c64", "feed_forward_c128", "feed_forward_c192", "feed_forward_c256"];
+const FEW_ROWS_KERNELS: [&str; KERNELS.len()] = [
+    "feed_forward_few_rows_c64",
+    "feed_forward_few_rows_c128",
+    "feed_forward_few_rows_c192",
+    "feed_forward_few_rows_c256",
+];
 
 /// Those of backward.
 const BACKWARD_KERNELS: [&str; KERNELS.len()] = [
@@ -31,13 +37,21 @@ const BACKWARD_KERNELS: [&str; KERNELS.len()] = [
     "feed_forward_backward_c192",
     "feed_forward_backward_c256",
 ];
-
-/// Bytes of 128 rows of 64 columns.
-const TILE_BYTES: u32 = FEED_FORWARD_ROWS * 64 * 2;
+const BACKWARD_FEW_ROWS_KERNELS: [&str; KERNELS.len()] = [
+    "feed_forward_backward_few_rows_c64",
+    "feed_forward_backward_few_rows_c128",
+    "feed_forward_backward_few_rows_c192",
+    "feed_forward_backward_few_rows_c256",
+];
 
 /// Tiles of the inner rows, and at most of a stage of weights.
 const INNER_TILES: u32 = FEED_FORWARD_CHUNK / 64;
 const STAGE_TILES: u32 = 2;
+
+/// Bytes of so many rows of 64 columns.
+fn tile_bytes(rows: u32) -> u32 {
+    rows * 64 * 2
+}
 
 impl FeedForwardShape {
     /// Refuses what the kernels are not made for.
@@ -54,27 +68,9 @@ impl FeedForwardShape {
         Ok(())
     }
 
-    /// Whether one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on the chip,
-    /// and there are blocks for half the multiprocessors.
-    pub fn pays(&self, limits: &Limits) -> bool {
-        self.may_pay(limits, Self::plan)
-    }
-
-    /// The same of backward, which takes more shared memory.
-    pub fn backward_pays(&self, limits: &Limits) -> bool {
-        self.may_pay(limits, Self::backward_plan)
-    }
-
-    fn may_pay(&self, limits: &Limits, plan: fn(&Self, MatrixKernels) -> Option<Plan>) -> bool {
-        let enough = |plan: Plan| {
-            plan.shared_bytes <= limits.shared_per_block && 2 * plan.grid[0] >= limits.multiprocessors
-        };
-        limits.fuse >= Fusion::All && self.check().is_ok() && plan(self, limits.matrix()).is_some_and(enough)
-    }
-
-    /// Blocks, each of which gives a part of the gradients of LayerNorm's parameters in backward.
-    pub fn blocks(&self) -> usize {
-        self.rows.div_ceil(FEED_FORWARD_ROWS as usize)
+    /// How many blocks there are, each of which gives a part of the gradients of LayerNorm's parameters in backward.
+    pub fn count(&self, blocks: Blocks) -> usize {
+        self.rows.div_ceil(blocks.rows())
     }
 
     /// Values of x, y and fc2's results.
@@ -88,8 +84,8 @@ impl FeedForwardShape {
     }
 
     /// Values of scratch that backward takes: the blocks' parts of the gradients of both LayerNorms.
-    pub fn backward_scratch_len(&self) -> usize {
-        4 * self.blocks() * self.width
+    pub fn backward_scratch_len(&self, blocks: Blocks) -> usize {
+        4 * self.count(blocks) * self.width
     }
 
     /// Values of each of the weights.
@@ -97,45 +93,47 @@ impl FeedForwardShape {
         self.width * self.inner
     }
 
-    /// Rows, inner rows, and two stages of weights.
-    fn shared_bytes(&self) -> u32 {
+    /// So many tiles of a block's rows, and two stages of weights.
+    fn shared_bytes(&self, tiles: u32, blocks: Blocks) -> u32 {
+        let stages = 2 * (self.width as u32 / 64).min(STAGE_TILES);
+        tiles * tile_bytes(blocks.rows() as u32) + stages * tile_bytes(FEED_FORWARD_CHUNK)
+    }
+
+    /// The launch by these blocks, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
+    pub fn plan(&self, blocks: Blocks) -> Option<Plan> {
         let tiles = self.width as u32 / 64;
-        (tiles + INNER_TILES + 2 * tiles.min(STAGE_TILES)) * TILE_BYTES
+        // A projection's results go out by way of inner rows: 32 rows of each warp, or all that it has.
+        let (kernels, inner_tiles) = match blocks {
+            Blocks::Many => (KERNELS, INNER_TILES),
+            Blocks::Few => (FEW_ROWS_KERNELS, tiles.max(INNER_TILES)),
+            Blocks::Warpgroups => return self.warpgroup_plan(),
+        };
+        self.launch("feed_forward", kernels, tiles + inner_tiles, blocks)
     }
 
-    /// The rows of the gradient besides.
-    fn backward_shared_bytes(&self) -> u32 {
-        self.shared_bytes() + self.width as u32 / 64 * TILE_BYTES
-    }
-
-    /// The launch by these matrix instructions, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
-    pub fn plan(&self, matrix: MatrixKernels) -> Option<Plan> {
-        match matrix {
-            MatrixKernels::Mma => self.launch("feed_forward", KERNELS, self.shared_bytes()),
-            MatrixKernels::Wgmma => self.warpgroup_plan(),
-        }
-    }
-
-    /// The same of backward.
-    pub fn backward_plan(&self, matrix: MatrixKernels) -> Option<Plan> {
-        match matrix {
-            MatrixKernels::Mma => {
-                self.launch("feed_forward_backward", BACKWARD_KERNELS, self.backward_shared_bytes())
-            }
-            MatrixKernels::Wgmma => self.warpgroup_backward_plan(),
-        }
+    /// The same of backward, which has the rows of the gradient besides.
+    pub fn backward_plan(&self, blocks: Blocks) -> Option<Plan> {
+        let tiles = 2 * (self.width as u32 / 64) + INNER_TILES;
+        let kernels = match blocks {
+            Blocks::Many => BACKWARD_KERNELS,
+            Blocks::Few => BACKWARD_FEW_ROWS_KERNELS,
+            Blocks::Warpgroups => return self.warpgroup_backward_plan(),
+        };
+        self.launch("feed_forward_backward", kernels, tiles, blocks)
     }
 
     fn launch(
         &self,
         family: &'static str,
         kernels: [&'static str; KERNELS.len()],
-        shared_bytes: u32,
+        tiles: u32,
+        blocks: Blocks,
     ) -> Option<Plan> {
+        let shared_bytes = self.shared_bytes(tiles, blocks);
         (self.rows > 0).then(|| Plan {
             family,
             kernel: kernels[self.width / 64 - 1],
-            grid: [self.blocks() as u32, 1, 1],
+            grid: [self.count(blocks) as u32, 1, 1],
             block: FEED_FORWARD_THREADS,
             shared_bytes,
         })
@@ -242,48 +240,38 @@ impl FeedForwardShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Limits;
 
     #[test]
     fn blocks_and_shared_memory() {
-        let plan = |rows, width| {
+        let plan = |rows, width, blocks| {
             let shape = FeedForwardShape { rows, width, inner: 1024 };
             shape.check().unwrap();
-            let plan = shape.plan(MatrixKernels::Mma).unwrap();
+            let plan = shape.plan(blocks).unwrap();
             plan.check(&Limits::SM_80).unwrap();
             (plan.kernel, plan.grid[0], plan.shared_bytes >> 10)
         };
-        assert_eq!(plan(1, 64), ("feed_forward_c64", 1, 80));
-        assert_eq!(plan(128, 192), ("feed_forward_c192", 1, 144));
-        assert_eq!(plan(129, 256), ("feed_forward_c256", 2, 160));
+        assert_eq!(plan(1, 64, Blocks::Many), ("feed_forward_c64", 1, 80));
+        assert_eq!(plan(128, 192, Blocks::Many), ("feed_forward_c192", 1, 144));
+        assert_eq!(plan(129, 256, Blocks::Many), ("feed_forward_c256", 2, 160));
+        assert_eq!(plan(32, 64, Blocks::Few), ("feed_forward_few_rows_c64", 1, 44));
+        assert_eq!(plan(129, 256, Blocks::Few), ("feed_forward_few_rows_c256", 5, 96));
         let none = FeedForwardShape { rows: 0, width: 64, inner: 64 };
-        for matrix in [MatrixKernels::Mma, MatrixKernels::Wgmma] {
-            assert_eq!((none.plan(matrix), none.backward_plan(matrix)), (None, None));
+        for blocks in [Blocks::Many, Blocks::Few, Blocks::Warpgroups] {
+            assert_eq!((none.plan(blocks), none.backward_plan(blocks)), (None, None));
         }
         // Backward's widest rows need what a card of 9.0 has; two tiles less fit on one of 8.0.
-        let backward = |width, limits: &Limits| {
+        let backward = |width, blocks, limits: &Limits| {
             let shape = FeedForwardShape { rows: 129, width, inner: 1024 };
-            let plan = shape.backward_plan(MatrixKernels::Mma).unwrap();
+            let plan = shape.backward_plan(blocks).unwrap();
             (plan.kernel, plan.grid[0], plan.shared_bytes >> 10, plan.check(limits).is_ok())
         };
-        assert_eq!(backward(256, &Limits::SM_90), ("feed_forward_backward_c256", 2, 224, true));
-        assert_eq!(backward(192, &Limits::SM_80), ("feed_forward_backward_c192", 2, 192, false));
-        assert_eq!(backward(128, &Limits::SM_80), ("feed_forward_backward_c128", 2, 160, true));
-    }
-
-    #[test]
-    fn where_it_pays() {
-        let pays = |rows, width, limits: &Limits| FeedForwardShape { rows, width, inner: 1024 }.pays(limits);
-        assert!(pays(65 * 128 + 1, 256, &Limits::SM_90) && pays(53 * 128 + 1, 256, &Limits::SM_80));
-        assert!(!pays(1 << 20, 256, &Limits { fuse: Fusion::Attention, ..Limits::SM_90 }));
-        // Too few blocks, rows too wide, too little shared memory.
-        assert!(!pays(65 * 128, 256, &Limits::SM_90));
-        assert!(!pays(1 << 20, 320, &Limits::SM_90) && !pays(1 << 20, 128, &Limits::SM_89));
-        let backward = |rows, width, limits: &Limits| {
-            FeedForwardShape { rows, width, inner: 1024 }.backward_pays(limits)
-        };
-        assert!(backward(1 << 20, 256, &Limits::SM_90) && backward(1 << 20, 128, &Limits::SM_80));
-        assert!(!backward(1 << 20, 256, &Limits::SM_80) && !backward(65 * 128, 256, &Limits::SM_90));
-        assert!(!backward(1 << 20, 256, &Limits { fuse: Fusion::Attention, ..Limits::SM_90 }));
+        let many = |width, limits: &Limits| backward(width, Blocks::Many, limits);
+        assert_eq!(many(256, &Limits::SM_90), ("feed_forward_backward_c256", 2, 224, true));
+        assert_eq!(many(192, &Limits::SM_80), ("feed_forward_backward_c192", 2, 192, false));
+        assert_eq!(many(128, &Limits::SM_80), ("feed_forward_backward_c128", 2, 160, true));
+        let few = ("feed_forward_backward_few_rows_c256", 5, 104, true);
+        assert_eq!(backward(256, Blocks::Few, &Limits::SM_80), few);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::FeedForwardShape;
+use super::{Blocks, FeedForwardShape};
 use crate::device::abi::{
     FEED_FORWARD_BACKWARD_SM90_SLOTS, FEED_FORWARD_ROWS, FEED_FORWARD_SM90_BARRIER_BYTES,
     FEED_FORWARD_SM90_BLOCKS, FEED_FORWARD_SM90_CHUNK, FEED_FORWARD_SM90_MULTIPLIERS, FEED_FORWARD_SM90_ROWS,
@@ -58,7 +58,7 @@ impl FeedForwardShape {
         kernels: [&'static str; KERNELS.len()],
         shared_bytes: u32,
     ) -> Option<Plan> {
-        let blocks = (self.blocks() as u32).next_multiple_of(FEED_FORWARD_SM90_BLOCKS);
+        let blocks = (self.count(Blocks::Warpgroups) as u32).next_multiple_of(FEED_FORWARD_SM90_BLOCKS);
         (self.rows > 0).then(|| Plan {
             family,
             kernel: kernels[self.width / 64 - 1],
@@ -131,7 +131,8 @@ mod tests {
         );
         assert_eq!((backward.grid[0], backward.block, backward.shared_bytes), (66, 384, (224 << 10) + 48));
         // Clusters are whole, and count.
-        assert!(shape.pays(&asked) && !FeedForwardShape { rows: 64 * 128, ..shape }.pays(&asked));
-        assert!(shape.backward_pays(&asked));
+        let fewer = FeedForwardShape { rows: 64 * 128, ..shape };
+        assert_eq!((shape.of_forward(&asked), fewer.of_forward(&asked)), (Some(Blocks::Warpgroups), None));
+        assert_eq!(shape.of_backward(&asked), Some(Blocks::Warpgroups));
     }
 }

@@ -4,10 +4,9 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::super::{FeedForwardShape, RowsGradient, feed_forward_backward};
-use super::{Answer, NamedResult, SHAPES, period};
+use super::super::{Blocks, FeedForwardShape, RowsGradient, feed_forward_backward};
+use super::{Answer, NamedResult, OF_WARPS, SHAPES, period};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
@@ -25,6 +24,8 @@ use crate::rng::{Rng, Stream};
 pub struct Problem {
     /// Sizes.
     pub shape: FeedForwardShape,
+    /// By which blocks.
+    pub blocks: Blocks,
     /// The LayerNorm before the network; its own gradient is not used.
     pub before: layer_norm::check::Problem,
     /// The one behind: of fc2's results, and the network's rows are added.
@@ -69,7 +70,22 @@ impl Problem {
         };
         let (before, behind) = (norm(period, seed), norm(rows, seed + 1));
         let (projected, known) = (None, OnceLock::new());
-        Problem { shape, before, behind, projected, is_given: true, weights, bias, known }
+        Problem {
+            shape,
+            blocks: Blocks::Many,
+            before,
+            behind,
+            projected,
+            is_given: true,
+            weights,
+            bias,
+            known,
+        }
+    }
+
+    /// The same by other blocks.
+    pub fn by(self, blocks: Blocks) -> Self {
+        Problem { blocks, ..self }
     }
 
     /// The same with a projection of the rows behind, to so many columns that stand so.
@@ -180,9 +196,9 @@ impl Problem {
         (0..kernel.len()).map(|at| (RESULTS[at].0, of(at))).collect()
     }
 
-    /// The answer of a GPU, by these matrix instructions.
-    pub fn solve(&self, gpu: &Gpu, matrix: MatrixKernels) -> Result<Answer, DeviceError> {
-        let shape = self.shape;
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let (shape, blocks) = (self.shape, self.blocks);
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
         let (weight1, weight2, bias) = (weight1?, weight2?, uploaded(gpu, &self.bias)?);
         let [hidden, d_hidden] = [(); 2].map(|()| taken(gpu, shape.inner_values()));
@@ -197,11 +213,11 @@ impl Problem {
             Ok::<_, DeviceError>(PendingInput { dy, layout: of.layout, weight, shape: of.shape })
         });
         let projected = projected.transpose()?;
-        PendingSums::of(gpu, &taken(gpu, shape.backward_scratch_len())?, |sums| {
+        PendingSums::of(gpu, &taken(gpu, shape.backward_scratch_len(blocks))?, |sums| {
             let gradient = RowsGradient { d: &mut d, is_given: self.is_given, projected: projected.as_ref() };
             let of_inner = [&mut hidden, &mut d_hidden];
             feed_forward_backward(
-                gpu, matrix, gradient, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
+                gpu, blocks, gradient, &mut dy, of_inner, &before, &behind, fc1, &weight2, sums, shape,
             )
         })?;
         let backward = |dx: &Buffer<bf16>, norm: &NormBackward<'_>| {
@@ -240,18 +256,19 @@ impl NormRows {
 }
 
 /// Problems of these shapes.
-pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
-    shapes.map(|shape| Problem::random(shape, period(shape), seed))
+pub fn problems(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+    shapes.map(|shape| Problem::random(shape, period(shape), seed).by(blocks))
 }
 
 /// The same with a projection: of one step and of more steps than rows have tiles, with and without a gradient that is given.
-pub fn problems_with_projection(seed: u64) -> [Problem; 4] {
-    with_projection(problems(SHAPES, seed))
+pub fn problems_with_projection(blocks: Blocks, seed: u64) -> [Problem; 4] {
+    with_projection(problems(blocks, SHAPES, seed))
 }
 
 /// Problems of all widths, the widest without a projection.
-pub fn but_for_the_widest(seed: u64) -> [Problem; 4] {
-    let ([_, _, _, c256], [c64, c128, c192, _]) = (problems(SHAPES, seed), problems_with_projection(seed));
+pub fn but_for_the_widest(blocks: Blocks, seed: u64) -> [Problem; 4] {
+    let [_, _, _, c256] = problems(blocks, SHAPES, seed);
+    let [c64, c128, c192, _] = problems_with_projection(blocks, seed);
     [c64, c128, c192, c256]
 }
 
@@ -268,37 +285,39 @@ fn with_projection([c64, c128, c192, c256]: [Problem; 4]) -> [Problem; 4] {
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    let all = problems(SHAPES, SEED).into_iter().chain(problems_with_projection(SEED));
-    of_problems(gpu, MatrixKernels::Mma, all)
+    let by =
+        |blocks| problems(blocks, SHAPES, SEED).into_iter().chain(problems_with_projection(blocks, SEED));
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(by))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, SEED);
-    let all = SHAPES.map(at).into_iter().chain(with_projection(SHAPES.map(at)));
-    of_problems(gpu, MatrixKernels::Mma, all)
+    let by = |blocks| {
+        let at = |shape| Problem::random(FeedForwardShape { rows, ..shape }, rows, SEED).by(blocks);
+        SHAPES.map(at).into_iter().chain(with_projection(SHAPES.map(at)))
+    };
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(by))
 }
 
 /// Of those whose launch the card can take.
 pub(super) fn of_problems(
     gpu: &Gpu,
-    matrix: MatrixKernels,
     problems: impl IntoIterator<Item = Problem>,
 ) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for problem in problems {
-        let shape = problem.shape;
-        let launch = shape.backward_plan(matrix).map(|plan| plan.check(gpu.limits()));
+        let Problem { shape, blocks, .. } = problem;
+        let launch = shape.backward_plan(blocks).map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let found = problem.solve(gpu, matrix)?;
+        let found = problem.solve(gpu)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
             let behind = if problem.projected.is_some() { ", a projection behind" } else { "" };
             let what = format!(
                 "network's backward in one kernel by {}, {rows} rows of {width}, {inner} inner columns{behind}: {result}",
-                matrix.name()
+                blocks.name()
             );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));

@@ -10,9 +10,8 @@ use std::sync::OnceLock;
 use half::bf16;
 pub use projection::Projected;
 
-use super::{FeedForwardShape, Kept, Projection, feed_forward};
+use super::{Blocks, FeedForwardShape, Kept, Projection, feed_forward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
@@ -27,6 +26,8 @@ use crate::rng::{Rng, Stream};
 pub struct Problem {
     /// Sizes.
     pub shape: FeedForwardShape,
+    /// By which blocks.
+    pub blocks: Blocks,
     /// The LayerNorm before the network.
     pub before: layer_norm::check::Problem,
     /// `[G, C]` and `[C, G]`
@@ -87,7 +88,12 @@ impl Problem {
         let of_norm = NormShape { rows, width };
         let before = layer_norm::check::Problem::normal(of_norm, Some(period), 1e-5, seed);
         let (projection, known) = (None, OnceLock::new());
-        Problem { shape, before, weights, biases, norm, keeps, projection, known }
+        Problem { shape, blocks: Blocks::Many, before, weights, biases, norm, keeps, projection, known }
+    }
+
+    /// The same by other blocks.
+    pub fn by(self, blocks: Blocks) -> Self {
+        Problem { blocks, ..self }
     }
 
     /// The same with a projection of its results to `times` as many columns, in heads of `width`.
@@ -209,9 +215,9 @@ impl Problem {
         self.results().enumerate().map(of).collect()
     }
 
-    /// The answer of a GPU, by these matrix instructions.
-    pub fn solve(&self, gpu: &Gpu, matrix: MatrixKernels) -> Result<Answer, DeviceError> {
-        let shape = self.shape;
+    /// The answer of a GPU.
+    pub fn solve(&self, gpu: &Gpu) -> Result<Answer, DeviceError> {
+        let (shape, blocks) = (self.shape, self.blocks);
         let (x, added) = (uploaded(gpu, &self.before.x)?, uploaded(gpu, &self.before.added)?);
         let [weight1, weight2] = self.weights.each_ref().map(|values| uploaded(gpu, values));
         let [bias1, bias2] = self.biases.each_ref().map(|values| uploaded(gpu, values));
@@ -241,7 +247,7 @@ impl Problem {
                 let layer = DeviceLinear { weight, bias };
                 Projection { layer, activation: *activation, layout: *layout, out }
             });
-        feed_forward(gpu, matrix, &mut y, kept, statistics, &x, &added, layers, norms, projection, shape)?;
+        feed_forward(gpu, blocks, &mut y, kept, statistics, &x, &added, layers, norms, projection, shape)?;
         let rows = |rows: &Buffer<bf16>| Ok::<_, DeviceError>(wide(&gpu.download(rows)?));
         let kept = if self.keeps { Some([rows(&attended)?, rows(&output)?]) } else { None };
         let [behind, before] = [wide(&gpu.download(&behind)?), wide(&gpu.download(&before)?)];
@@ -264,18 +270,21 @@ fn period(shape: FeedForwardShape) -> usize {
     if shape.width == 64 && shape.rows.is_multiple_of(7) { shape.rows / 7 } else { shape.rows }
 }
 
+/// The kernels of warps.
+pub(super) const OF_WARPS: [Blocks; 2] = [Blocks::Many, Blocks::Few];
+
 /// Problems of these shapes, every other one of which keeps what backward needs.
-pub fn problems(shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+pub fn problems(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
     let mut keeps = false;
     shapes.map(|shape| {
         keeps = !keeps;
-        Problem::random(shape, period(shape), keeps, seed)
+        Problem::random(shape, period(shape), keeps, seed).by(blocks)
     })
 }
 
 /// The same of all widths; all but one project their results.
-pub fn projecting(seed: u64) -> [Problem; 4] {
-    let [first, second, third, fourth] = problems(SHAPES, seed);
+pub fn projecting(blocks: Blocks, seed: u64) -> [Problem; 4] {
+    let [first, second, third, fourth] = problems(blocks, SHAPES, seed);
     [
         first.projecting(3, 32, Activation::Relu, seed),
         second,
@@ -286,37 +295,33 @@ pub fn projecting(seed: u64) -> [Problem; 4] {
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, MatrixKernels::Mma, projecting(SEED))
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(|blocks| projecting(blocks, SEED)))
 }
 
 /// The same for so many rows.
 pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
-    let at = |shape| {
+    let at = |shape, blocks| {
         let problem = Problem::random(FeedForwardShape { rows, ..shape }, rows, true, SEED);
-        problem.projecting(3, 64, Activation::Relu, SEED)
+        problem.by(blocks).projecting(3, 64, Activation::Relu, SEED)
     };
-    of_problems(gpu, MatrixKernels::Mma, SHAPES.map(at))
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(|blocks| SHAPES.map(|shape| at(shape, blocks))))
 }
 
 /// Of those whose launch the card can take.
-fn of_problems(
-    gpu: &Gpu,
-    matrix: MatrixKernels,
-    problems: [Problem; 4],
-) -> Result<Vec<Checked>, DeviceError> {
+fn of_problems(gpu: &Gpu, problems: impl IntoIterator<Item = Problem>) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
     for problem in problems {
-        let shape = problem.shape;
-        let launch = shape.plan(matrix).map(|plan| plan.check(gpu.limits()));
+        let Problem { shape, blocks, .. } = problem;
+        let launch = shape.plan(blocks).map(|plan| plan.check(gpu.limits()));
         if !matches!(launch, Some(Ok(()))) {
             continue;
         }
-        let found = problem.solve(gpu, matrix)?;
+        let found = problem.solve(gpu)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let FeedForwardShape { rows, width, inner } = shape;
             let what = format!(
                 "network in one kernel by {}, {rows} rows of {width}, {inner} inner columns: {result}",
-                matrix.name()
+                blocks.name()
             );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));

@@ -1,9 +1,8 @@
 //! The row-wise network by matrix instructions of warpgroups, on a device that has them.
 
-use super::super::FeedForwardShape;
+use super::super::{Blocks, FeedForwardShape};
 use super::{of_problems, problems};
 use crate::device::check::{Checked, SEED};
-use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Gpu, choice};
 
 /// Clusters of full blocks, of one with a warpgroup alone, and of one without rows; every width, and weights that go round and
@@ -27,7 +26,7 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 
 fn where_there_are_some(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
     match choice::check_wgmma(gpu.info()) {
-        Ok(()) => of_problems(gpu, MatrixKernels::Wgmma, problems(shapes, SEED)),
+        Ok(()) => of_problems(gpu, problems(Blocks::Warpgroups, shapes, SEED)),
         Err(_) => Ok(Vec::new()),
     }
 }
