@@ -8,9 +8,10 @@
 #include "feed_forward_sm90.cuh"
 
 // Backward of the row-wise network of a block, of the LayerNorm behind it and of the one before it, by matrix instructions of
-// warpgroups (wgmma), but for the gradients of the network's parameters.
+// warpgroups (wgmma), but for the gradients of the network's parameters; in front of it, of a projection of the rows behind.
 //
-//   dy = LayerNorm₂'(d),   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy),
+//   d = d + dp·weight,   dy = LayerNorm₂'(d),
+//   h = ReLU(fc1(x)),   dh = dy·weight2 where h > 0, else 0,   d = LayerNorm₁'(dh·weight1 + dy),
 //
 // as feed_forward_backward.cu has it.
 //
@@ -18,20 +19,25 @@
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
 // Launch      as feed_forward_sm90.cu. Shared memory: x and dy (256·C bytes each), three slots for the weights of 64 inner
 //             columns in one of the layers (128·C bytes each), their mbarriers: 224 KiB at C = 256. Sums over rows of the
-//             LayerNorm behind stand in the third slot, which is loaded when they are no longer needed, those of the one
-//             before in the place of x. Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of
-//             dx at C = 256, 32 each of 64 inner columns and their gradient.
+//             LayerNorm behind stand in the slot before that of the network's first weights, which is loaded when they are no
+//             longer needed, those of the one before in the place of x. A projection's weights come through the slots before
+//             the network's, d meanwhile to the place of dy; dp, 64 columns at a time, stays in registers. Registers, of 168
+//             at the launch: 24 where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns
+//             and their gradient.
 // Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each
-//             is read once for 256 rows. A warp has four rows of a LayerNorm at a time.
+//             is read once for 256 rows. A warp has four rows of a LayerNorm at a time, and the next columns of dp come while
+//             it multiplies these.
 // Types       as there.
-// Determinism sums over inner dimensions in order, 16 a step, and over rows of LayerNorm as `layer_norm_backward` has them: dy
-//             has the same bits. A row has the same bits in any batch. A part sums its rows in a fixed order, another than
-//             feed_forward_backward.cu's. The bits of that differ besides where a card's wgmma adds otherwise than its mma.
-//             No atomics.
-// Writes      as there. Four lanes swap pairs of inner rows, so that each writes 16 bytes of a row.
+// Determinism sums over inner dimensions in order, 16 a step, and over rows of LayerNorm as `layer_norm_backward` has them:
+//             dy has the same bits where d has. A row has the same bits in any batch. A part sums its rows in a fixed order,
+//             another than feed_forward_backward.cu's. The bits of that differ besides where a card's wgmma adds otherwise
+//             than its mma. No atomics.
+// Writes      as there. Four lanes swap pairs of inner rows, so that each writes 16 bytes of a row; so do they with those of
+//             dp that they have read.
 // Cost        as there, but for what shared memory takes: 1.07 cycles a product (counters.txt). By the rates that
 //             feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 2.57 ns of bytes, which bound it, 1.97 of
-//             products, 1.83 of wavefronts; it asks L2 for 4096 bytes of weights. A block's products wait for one
+//             products, 1.83 of wavefronts; it asks L2 for 4096 bytes of weights. A projection to 3·C columns takes 0.51 ns
+//             of bytes more, 0.49 of products, 0.39 of wavefronts, and 1536 bytes of weights. A block's products wait for one
 //             LayerNorm, and the other for them, which is not in these figures. No card has run it.
 
 namespace feed_forward::wgmma {
@@ -39,18 +45,18 @@ namespace {
 
 // Tiles of dy behind those of x.
 template <int C> constexpr int DY = C / 64;
-// Weights come in the order in which they are multiplied: of each chunk fc1's, then fc2's. Sums over the rows of the LayerNorm
-// behind are passed on where the third of them come.
+// Weights come in the order in which they are multiplied: a projection's, then of each chunk fc1's and fc2's. Sums over the rows
+// of the LayerNorm behind are passed on in the slot before the network's first, whatever a projection had there.
 template <int C> using BackwardRing = Ring<C, 2 * C / 64, FEED_FORWARD_BACKWARD_SM90_SLOTS, true>;
 // Barriers of all warpgroups of a block that have rows, behind those of each: what they have summed is there, and they are done
-// with the rows that products read.
+// with what products read.
 constexpr int SUMMED = MULTIPLIERS + 1, MULTIPLIED = MULTIPLIERS + 2;
-// A chunk of a warp's rows as an operand, an array for each step of 16 columns.
-using Chunk = uint32_t[CHUNK / 16][4];
 
 // A thread loads all weights.
 template <int C>
 __device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, BackwardRing<C> ring) {
+#pragma unroll 1
+    for (int column = 0; column < p.network.projected.outputs; column += CHUNK) ring.load1(p.projection, column);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.network.inner; chunk += CHUNK) {
         ring.load1(p.weight1, chunk);
@@ -62,10 +68,12 @@ __device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, 
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
     using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show;
+    using Rows<C>::store_chunk, Rows<C>::load_chunk;
 
     const FeedForwardBackward &p;
-    BackwardRing<C> ring;
-    // A chunk of the inner rows and of their gradient, in front of the ReLU and behind it; dx without dy.
+    BackwardRing<C> ring = BackwardRing<C>::lent();
+    // A chunk of the inner rows and of their gradient, in front of the ReLU and behind it, or the latter of a projection's; what
+    // is made of them: d without what is given, dx without dy.
     float inner[CHUNK / 8][4], d_inner[CHUNK / 8][4];
     Chunk hidden, d_hidden;
     float results[C / 8][4];
@@ -76,12 +84,13 @@ template <int C> struct Multiplier : Rows<C> {
         : Rows<C>{first, p.rows - first}, p(p) {}
 
     __device__ __forceinline__ void run() {
+        if (is_projected()) add_projected();
         norm_behind();
         show();
         // Copies may write where its sums were.
-        BackwardRing<C>::lent().release();
-#pragma unroll
-        for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
+        ring.release();
+        ring.advance();
+        clear();
 #pragma unroll 1
         for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
             BackwardRing<C> second = ring;
@@ -102,24 +111,75 @@ template <int C> struct Multiplier : Rows<C> {
             ptx::wgmma_fence(results, d_hidden);
             multiply_d_hidden();
             // What products only read can be written meanwhile.
-            store_chunk(p.hidden + chunk, hidden);
-            store_chunk(p.d_hidden + chunk, d_hidden);
+            store_chunk(inner_columns(p.hidden, chunk), hidden);
+            store_chunk(inner_columns(p.d_hidden, chunk), d_hidden);
             ptx::wgmma_wait<0>(results);
             ring.release();
             ring = second;
             ring.advance();
         }
-        // All are done with x and dy, whose places sums and the gradient of x take.
+        // All are done with x and dy, whose places sums and dx take.
         ptx::barrier_sync(MULTIPLIED, threads());
-        add_dy();
+        add_to_rows();
         norm_before();
     }
 
   private:
+    __device__ __forceinline__ bool is_projected() const { return p.projected.outputs > 0; }
+
+    // The warpgroup's rows of a chunk of inner rows.
+    __device__ __forceinline__ gemm::Columns<uint16_t> inner_columns(uint16_t *rows, int chunk) const {
+        return {rows + static_cast<size_t>(first) * p.inner + chunk, static_cast<size_t>(p.inner), 32};
+    }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < C / 2; ++i) results[i / 4][i % 4] = 0.0f;
+    }
+
     // Those of the block that have rows, the first warpgroup's among them.
     __device__ __forceinline__ int threads() const {
         const int of_block = p.rows - static_cast<int>(blockIdx.x) * BLOCK_ROWS;
         return min(MULTIPLIERS, (of_block + ROWS - 1) / ROWS) * GROUP;
+    }
+
+    // d, with what comes by way of a projection, in the place of dy. The last weights' slot is not given back.
+    __device__ __forceinline__ void add_projected() {
+        copy_given();
+        const gemm::Matrix<const uint16_t> gradient{p.projected.d, p.rows, p.projected.width};
+        clear();
+        Chunk next;
+        load_chunk(next, gradient.columns(first, 0));
+#pragma unroll 1
+        for (int column = 0; column < p.projected.outputs; column += CHUNK) {
+            swap_pairs(d_hidden, next);
+            // The next columns come while these are multiplied.
+            const int behind = column + CHUNK;
+            if (behind < p.projected.outputs) load_chunk(next, gradient.columns(first, behind));
+            ring.release();
+            ring.advance();
+            ring.wait();
+            ptx::wgmma_fence(results, d_hidden);
+            multiply_d_hidden();
+            ptx::wgmma_wait<0>(results);
+        }
+        ptx::cp_async_wait<0>();
+        // All are done with the last weights, whose place sums take.
+        ptx::barrier_sync(MULTIPLIED, threads());
+        add_to_rows();
+    }
+
+    // Copies the warp's rows of d to the place of dy, in the background; zeros, where none is given.
+    __device__ __forceinline__ void copy_given() const {
+        constexpr int PIECES = C / 8;
+#pragma unroll 4
+        for (int i = lane(); i < WARP_ROWS * PIECES; i += 32) {
+            const int row = warp_row() + i / PIECES, piece = i % PIECES;
+            const uint16_t *from = p.d + in_matrix(row) + piece * 8;
+            const bool inside = p.given != 0 && row < valid;
+            ptx::cp_async_16(tile(DY<C> + piece / 8).at(row, piece % 8), from, inside ? 16 : 0);
+        }
+        ptx::cp_async_commit();
     }
 
     // Backward of a LayerNorm of the warp's rows, of which a lane has a piece: `load(value, row, at)` gives that of the gradient
@@ -172,9 +232,10 @@ template <int C> struct Multiplier : Rows<C> {
         const int lane = Rows<C>::lane();
         const Tile<64> x = tile(lane / 8), dy = tile(DY<C> + lane / 8);
         norm_backward(
-            p.behind, BackwardRing<C>::lent().weights().begin,
+            p.behind, ring.weights().begin,
             [&](float(&value)[PIECE], int row, size_t at) {
-                const auto d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
+                const auto d = is_projected() ? ptx::load_shared<uint4>(dy.at(row, lane % 8))
+                                              : ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
                 const auto packed = ptx::load_constant(reinterpret_cast<const uint4 *>(p.behind.added + at));
                 ptx::store_shared(x.at(row, lane % 8), packed);
                 float more[PIECE];
@@ -190,8 +251,8 @@ template <int C> struct Multiplier : Rows<C> {
             });
     }
 
-    // dx, in the place of dy.
-    __device__ __forceinline__ void add_dy() const {
+    // Adds results to the rows that stand in the place of dy.
+    __device__ __forceinline__ void add_to_rows() const {
 #pragma unroll
         for (int d = 0; d < C / 8; ++d) {
 #pragma unroll
@@ -222,7 +283,7 @@ template <int C> struct Multiplier : Rows<C> {
             });
     }
 
-    // results += d_hidden · weight1 of a chunk.
+    // results += d_hidden · weight1 of a chunk, or · a projection's.
     __device__ __forceinline__ void multiply_d_hidden() {
         // From 64 columns of C to the next.
         constexpr uint64_t TO_NEXT = units(TILE) << 16;
@@ -258,38 +319,12 @@ template <int C> struct Multiplier : Rows<C> {
             }
         }
     }
-
-    // Stores a chunk to rows of G values, `to` the first of the matrix. Of four neighbouring fragments the four lanes of a
-    // row have a pair each; they swap them, so that each has all of one.
-    __device__ __forceinline__ void store_chunk(uint16_t *to, const Chunk &chunk) const {
-        const bool odd = lane() & 1, upper = lane() & 2;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = warp_row() + half * 8 + (lane() >> 2);
-            uint16_t *of_row = to + static_cast<size_t>(first + row) * p.inner;
-#pragma unroll
-            for (int d = 0; d < CHUNK / 8; d += 4) {
-                uint32_t pairs[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) pairs[i] = chunk[(d + i) / 2][i % 2 * 2 + half];
-                const uint32_t first_swap = ptx::shuffle_xor(odd ? pairs[0] : pairs[1], 1);
-                const uint32_t second_swap = ptx::shuffle_xor(odd ? pairs[2] : pairs[3], 1);
-                // Of even lanes fragments 0 and 2, of odd ones 1 and 3: two pairs each.
-                const uint32_t low[2] = {odd ? first_swap : pairs[0], odd ? pairs[1] : first_swap};
-                const uint32_t high[2] = {odd ? second_swap : pairs[2], odd ? pairs[3] : second_swap};
-                const uint32_t third_swap = ptx::shuffle_xor(upper ? low[0] : high[0], 2);
-                const uint32_t fourth_swap = ptx::shuffle_xor(upper ? low[1] : high[1], 2);
-                const uint4 piece = upper ? make_uint4(third_swap, fourth_swap, high[0], high[1])
-                                          : make_uint4(low[0], low[1], third_swap, fourth_swap);
-                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(of_row + (d + (lane() & 3)) * 8), piece);
-            }
-        }
-    }
 };
 
 template <int C> __device__ __forceinline__ void backward(const FeedForwardBackwardWgmma &p) {
+    const int loads = (2 * p.network.inner + p.network.projected.outputs) / CHUNK;
     run_block<BackwardRing<C>>(
-        p.network.rows, 2 * p.network.inner / CHUNK, [&](BackwardRing<C> ring) { load_weights<C>(p, ring); },
+        p.network.rows, loads, [&](BackwardRing<C> ring) { load_weights<C>(p, ring); },
         [&](int first) { Multiplier<C>(p.network, first).run(); });
 }
 

@@ -3,38 +3,45 @@
 
 #include "feed_forward_sm90.cuh"
 
-// The row-wise network of a block, the LayerNorm before it and the one behind, by matrix instructions of warpgroups (wgmma):
-// inner rows stay in registers, and the latter LayerNorm follows where the results are.
+// The row-wise network of a block, the LayerNorm before it and the one behind, and what the next attention takes of it, by
+// matrix instructions of warpgroups (wgmma): inner rows stay in registers, and the latter LayerNorm follows where the results
+// are.
 //
-//   y = LayerNorm₂(x + f),   f = fc2(ReLU(fc1(x))),   x = LayerNorm₁(x₁ + added[i % period]),   as feed_forward.cu has it.
+//   y = LayerNorm₂(x + f),   f = fc2(ReLU(fc1(x))),   x = LayerNorm₁(x₁ + added[i % period]),   out = activation(y·Wᵀ + b),
+//
+// as feed_forward.cu has it.
 //
 // Shapes      as there.
 // Checked     as there. Plans take it on compute capability 9.0, if asked to.
 // Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread
 //             loads, two multiply, each 64 rows, which are 16 of each of its warps in the LayerNorm before; those without
 //             rows only go along. Each block loads a half of all weights, by tensor copies that bring it to both, the first
-//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x (256·C bytes), four slots for the
-//             weights of 64 inner columns in one of the layers (128·C bytes each), their mbarriers: 192 KiB at C = 256.
-//             Registers, of 168 at the launch: 24 where it loads, 240 where it multiplies: 128 of results at C = 256, 32 and
-//             16 of 64 inner columns as results and as operands.
+//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x, and then y, in its place (256·C
+//             bytes), four slots for the weights of 64 inner columns in one of the layers, or of 64 of a projection's (128·C
+//             bytes each), their mbarriers: 192 KiB at C = 256. Registers, of 168 at the launch: 24 where it loads, 240 where
+//             it multiplies: 128 of results at C = 256, 32 and 16 of 64 inner columns as results and as operands.
 // Order       a warp has four rows of the LayerNorm before at a time, so that loads and sums of one wait beside those of
-//             others. A warpgroup has the next inner columns made while it multiplies these by fc2's weights.
+//             others. A warpgroup has the next inner columns made while it multiplies these by fc2's weights. A projection's
+//             first weights come while LayerNorm goes on; of its results a warpgroup has 64 columns at a time, and one stores
+//             while the other multiplies: four lanes swap pairs, so that each writes 16 bytes of a row.
 // Types       as there.
 // Determinism sums over inner dimensions in order, 16 a step, and of the LayerNorm before as `layer_norm_forward` has them: x
 //             has the same bits. A row has the same bits in any batch. The bits of feed_forward.cu differ where a card's
-//             wgmma adds otherwise than its mma, and in the sums of the LayerNorm behind. No atomics.
+//             wgmma adds otherwise than its mma, and in the sums of the LayerNorm behind; out is what `linear_forward` makes
+//             of y, but where a card adds otherwise. No atomics.
 // Writes      as there.
-// Cost        as there, but for what shared memory takes: 1.09 cycles a product (counters.txt), x's and the weights'
-//             operands, copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and
-//             multiprocessor at 1.7 GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of products, which bound
-//             it, 1.25 of wavefronts, 0.85 of bytes; it asks L2 for 4096 bytes of weights, as many as eight rows of x have:
-//             3.1e12 B/s. A block's products wait for its LayerNorm, which is not in these figures. No card has run
-//             it.
+// Cost        as there, but for what shared memory takes: 1.09 cycles a product, 1.25 of a projection's (counters.txt), x's,
+//             y's and the weights' operands, copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a
+//             wavefront a cycle and multiprocessor at 1.7 GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of
+//             products, which bound it, 1.25 of wavefronts, 0.85 of bytes; it asks L2 for 4096 bytes of weights, as many as
+//             eight rows of x have: 3.1e12 B/s. A projection to 3·C columns takes 0.49 ns of products more, 0.53 of
+//             wavefronts, 0.51 of bytes, and 1536 bytes of weights. A block's products wait for its LayerNorm, which is not
+//             in these figures. No card has run it.
 
 namespace feed_forward::wgmma {
 namespace {
 
-// Weights come in the order in which they are multiplied: of fc1 a chunk before those of fc2.
+// Weights come in the order in which they are multiplied: of fc1 a chunk before those of fc2, and behind them a projection's.
 template <int C> using ForwardRing = Ring<C, C / 64, FEED_FORWARD_SM90_SLOTS>;
 
 // A thread loads all weights.
@@ -45,20 +52,22 @@ template <int C> __device__ __forceinline__ void load_weights(const FeedForwardW
         if (chunk < inner) ring.load1(p.weight1, chunk);
         if (chunk > 0) ring.load2(p.weight2, chunk - CHUNK);
     }
+#pragma unroll 1
+    for (int column = 0; column < p.network.projection.outputs; column += CHUNK) ring.load1(p.projection, column);
 }
 
 // A warpgroup's rows on their way through the network.
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
-    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show, Rows<C>::store;
+    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show, Rows<C>::store, Rows<C>::store_chunk;
 
     const FeedForward &p;
     ForwardRing<C> ring;
-    // A chunk of the inner rows in front of the ReLU and behind it, as an operand for each step of 16; fc2's results.
+    // A chunk of the inner rows, or of a projection, in front of the ReLU and behind it; fc2's results.
     float inner[CHUNK / 8][4];
-    uint32_t hidden[CHUNK / 16][4];
+    Chunk hidden;
     float results[C / 8][4];
-    // fc1's bias of the chunk.
+    // The chunk's bias.
     float2 bias[CHUNK / 8];
 
     __device__ __forceinline__ Multiplier(const FeedForward &p, int first)
@@ -72,10 +81,10 @@ template <int C> struct Multiplier : Rows<C> {
         ring.wait();
         ptx::wgmma_fence(inner);
         multiply_rows<C, false>(inner, 0, ring.weights());
-        load_bias(0);
+        load_bias(p.bias1);
         ptx::wgmma_wait<0>(inner);
         ring.release();
-        activate();
+        activate(true);
 #pragma unroll 1
         for (int chunk = CHUNK; chunk < p.inner; chunk += CHUNK) {
             pack();
@@ -88,10 +97,10 @@ template <int C> struct Multiplier : Rows<C> {
             ptx::wgmma_fence(inner, results, hidden);
             multiply_rows<C, false>(inner, 0, next.weights());
             multiply_hidden();
-            load_bias(chunk);
+            load_bias(p.bias1 + chunk);
             ptx::wgmma_wait<1>(inner);
             next.release();
-            activate();
+            activate(true);
             ptx::wgmma_wait<0>(results);
             ring.release();
         }
@@ -101,10 +110,12 @@ template <int C> struct Multiplier : Rows<C> {
         ptx::wgmma_fence(results, hidden);
         multiply_hidden();
         ptx::wgmma_wait<0>(results);
+        ring.release();
         // All of the warpgroup are done with x, whose place f and y take.
         ptx::barrier_sync(group(), GROUP);
         add_x();
         normalise();
+        project();
     }
 
   private:
@@ -166,17 +177,19 @@ template <int C> struct Multiplier : Rows<C> {
         ptx::wgmma_commit();
     }
 
-    __device__ __forceinline__ void load_bias(int chunk) {
+    __device__ __forceinline__ void load_bias(const float *from) {
 #pragma unroll
-        for (int d = 0; d < CHUNK / 8; ++d) bias[d] = load_pair(p.bias1 + chunk, d);
+        for (int d = 0; d < CHUNK / 8; ++d) bias[d] = load_pair(from, d);
     }
 
-    __device__ __forceinline__ void activate() {
+    // Adds the bias, and cuts what is below 0, if it is to.
+    __device__ __forceinline__ void activate(bool cuts) {
 #pragma unroll
         for (int d = 0; d < CHUNK / 8; ++d) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                inner[d][e] = relu(inner[d][e] + (e % 2 == 0 ? bias[d].x : bias[d].y));
+                const float value = inner[d][e] + (e % 2 == 0 ? bias[d].x : bias[d].y);
+                inner[d][e] = cuts ? relu(value) : value;
             }
         }
     }
@@ -260,11 +273,32 @@ template <int C> struct Multiplier : Rows<C> {
         }
         store(0, p.y);
     }
+
+    // What the next layer makes of y, a chunk of its columns at a time: one warpgroup multiplies while the other stores.
+    __device__ __forceinline__ void project() {
+        if (p.projection.outputs == 0) return;
+        show();
+        const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
+#pragma unroll 1
+        for (int column = 0; column < p.projection.outputs; column += CHUNK) {
+            ring.advance();
+            ring.wait();
+            ptx::wgmma_fence(inner);
+            multiply_rows<C, false>(inner, 0, ring.weights());
+            load_bias(p.projection.bias + column);
+            ptx::wgmma_wait<0>(inner);
+            ring.release();
+            activate(p.projection.relu != 0);
+            pack();
+            store_chunk(out.columns(first, column), hidden);
+        }
+    }
 };
 
 template <int C> __device__ __forceinline__ void forward(const FeedForwardWgmma &p) {
+    const int loads = (2 * p.network.inner + p.network.projection.outputs) / CHUNK;
     run_block<ForwardRing<C>>(
-        p.network.rows, 2 * p.network.inner / CHUNK, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); },
+        p.network.rows, loads, [&](ForwardRing<C> ring) { load_weights<C>(p, ring); },
         [&](int first) { Multiplier<C>(p.network, first).run(); });
 }
 

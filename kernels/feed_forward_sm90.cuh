@@ -6,6 +6,7 @@
 
 #include "feed_forward_sm90.h"
 
+#include "gemm.cuh"
 #include "norm.cuh"
 #include "warpgroup_sm90.cuh"
 
@@ -24,16 +25,50 @@ constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROW
 constexpr int NORM_ROWS = 4;
 static_assert(ROWS == 64 && CHUNK == 64);
 
+// 64 columns of a warp's rows as an operand, an array for each step of 16.
+using Chunk = uint32_t[CHUNK / 16][4];
+
+// The lane's pair of fragment `d` of its upper or its lower row.
+__device__ __forceinline__ uint32_t &pair(Chunk &chunk, int d, int half) { return chunk[d / 2][d % 2 * 2 + half]; }
+__device__ __forceinline__ uint32_t pair(const Chunk &chunk, int d, int half) { return chunk[d / 2][d % 2 * 2 + half]; }
+
+// Of four neighbouring fragments the four lanes of a row have a pair each; they swap them, so that each has all pairs of one,
+// which are 16 bytes of the row; or back.
+__device__ __forceinline__ void swap_pairs(Chunk &to, const Chunk &from) {
+    const bool odd = ptx::thread() & 1, upper = ptx::thread() & 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int d = 0; d < CHUNK / 8; d += 4) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) pairs[i] = pair(from, d + i, half);
+            const uint32_t first_swap = ptx::shuffle_xor(odd ? pairs[0] : pairs[1], 1);
+            const uint32_t second_swap = ptx::shuffle_xor(odd ? pairs[2] : pairs[3], 1);
+            // Of even lanes fragments 0 and 2, of odd ones 1 and 3: two pairs each.
+            const uint32_t low[2] = {odd ? first_swap : pairs[0], odd ? pairs[1] : first_swap};
+            const uint32_t high[2] = {odd ? second_swap : pairs[2], odd ? pairs[3] : second_swap};
+            const uint32_t third_swap = ptx::shuffle_xor(upper ? low[0] : high[0], 2);
+            const uint32_t fourth_swap = ptx::shuffle_xor(upper ? low[1] : high[1], 2);
+            pair(to, d, half) = upper ? third_swap : low[0];
+            pair(to, d + 1, half) = upper ? fourth_swap : low[1];
+            pair(to, d + 2, half) = upper ? high[0] : third_swap;
+            pair(to, d + 3, half) = upper ? high[1] : fourth_swap;
+        }
+    }
+}
+
 // SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers
 // behind all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are
-// done with it. Where LENDS, the last one is the multiplying warps' own until each of them has released it.
+// done with it. Where LENDS, the last one is the multiplying warps' own until each of them has released it, as if weights had
+// been there before the first.
 template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
     static constexpr int BEGIN = TILES * BLOCK_TILE, BYTES = C / 64 * TILE;
 
     int slot = 0;
     uint32_t phase = 0;
 
-    // Of fc1, a chunk's rows in tiles of 64 columns of C; of fc2, C rows of the chunk's columns.
+    // Of fc1 and of a projection, a chunk's rows in tiles of 64 columns of C; of fc2, C rows of the chunk's columns.
     __device__ __forceinline__ Tile<64> weights() const { return {ptx::shared_base() + BEGIN + slot * BYTES}; }
     __device__ __forceinline__ ptx::Shared full() const {
         return ptx::shared_base() + BEGIN + SLOTS * BYTES + slot * FEED_FORWARD_SM90_BARRIER_BYTES;
@@ -56,10 +91,11 @@ template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
         }
     }
 
-    // The slot that is lent.
+    // At the slot that is lent, the one in front of the first.
     static __device__ __forceinline__ Ring lent() {
         Ring ring;
         ring.slot = SLOTS - 1;
+        ring.phase = 1;
         return ring;
     }
 
@@ -73,7 +109,7 @@ template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
         if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
     }
 
-    // A thread loads the block's part of a chunk's weights, for all blocks of the cluster: of fc1, and of fc2.
+    // A thread loads the block's part of a chunk's weights, for all blocks of the cluster: of fc1 or a projection, and of fc2.
     __device__ __forceinline__ void load1(const uint64_t *map, int chunk) {
         constexpr int PART = CHUNK / BLOCKS;
         const int block = ptx::cluster_rank();
@@ -160,6 +196,43 @@ template <int C> struct Rows {
         }
         ptx::sync_warp();
     }
+
+    // Stores 64 columns of each warp's rows, `to` those of the warpgroup.
+    __device__ __forceinline__ void store_chunk(gemm::Columns<uint16_t> to, const Chunk &chunk) const {
+        Chunk own;
+        swap_pairs(own, chunk);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row_of_pairs(half);
+#pragma unroll
+            for (int d = 0; d < CHUNK / 8; d += 4) {
+                const uint4 piece = make_uint4(pair(own, d, half), pair(own, d + 1, half), pair(own, d + 2, half),
+                                               pair(own, d + 3, half));
+                if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(to.at(row, d + (lane() & 3))), piece);
+            }
+        }
+    }
+
+    // Loads 64 columns of each warp's rows, which `swap_pairs` makes a chunk of; in the place of rows behind the last that one.
+    __device__ __forceinline__ void load_chunk(Chunk &own, gemm::Columns<const uint16_t> from) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = min(row_of_pairs(half), valid - 1);
+#pragma unroll
+            for (int d = 0; d < CHUNK / 8; d += 4) {
+                const auto piece =
+                    ptx::load_constant(reinterpret_cast<const uint4 *>(from.at(row, d + (lane() & 3))));
+                pair(own, d, half) = piece.x;
+                pair(own, d + 1, half) = piece.y;
+                pair(own, d + 2, half) = piece.z;
+                pair(own, d + 3, half) = piece.w;
+            }
+        }
+    }
+
+  private:
+    // The lane's upper or lower row of its fragments.
+    static __device__ __forceinline__ int row_of_pairs(int half) { return warp_row() + half * 8 + (lane() >> 2); }
 };
 
 // results = rows · weightsᵀ, of C columns of the warpgroup's rows in tiles from number `tiles` on and a chunk's inner

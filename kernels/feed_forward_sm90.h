@@ -30,6 +30,8 @@ typedef struct FeedForwardWgmma {
     uint64_t weight1[16];
     /** Tensor map of [C, G] bf16, fc2's, in boxes of 64 columns and C / 2 rows. */
     uint64_t weight2[16];
+    /** Tensor map of [P, C] bf16, a projection's, in boxes as fc1's; zeros where there is none. */
+    uint64_t projection[16];
     /** All others; its own pointers to weights are not looked at. */
     FeedForward network;
     /** Fill the struct: tensor maps begin at multiples of 64 bytes. */

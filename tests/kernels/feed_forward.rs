@@ -1,6 +1,5 @@
 //! The row-wise network in one kernel.
 
-use std::cell::Cell;
 use std::mem::offset_of;
 
 use half::bf16;
@@ -24,11 +23,22 @@ ladder!(FAMILY);
 pub const FAMILY: Family =
     Family { name: "feed_forward", cases, counted, bugs: &BUGS, wrong_launches: &WRONG_LAUNCHES };
 
-/// The buffers of a launch whose parameter has a `FeedForward` at byte `network` of it, and pointers to weights at these.
+/// The numbers of a launch's parameter.
+pub fn numbers(problem: &Problem) -> FeedForward {
+    let (shape, period) = (problem.shape, problem.before.period());
+    let numbers = shape.numbers(period, problem.eps());
+    match &problem.projection {
+        Some(layer) => shape.projecting(numbers, layer.outputs(), layer.layout, layer.activation).unwrap(),
+        None => numbers,
+    }
+}
+
+/// The buffers of a launch whose parameter has a `FeedForward` at byte `network` of it, and pointers to weights at these, fc1's,
+/// fc2's and a projection's.
 pub fn buffers(
     problem: &Problem,
     network: usize,
-    weights: [usize; 2],
+    weights: [usize; 3],
 ) -> Vec<(usize, &'static str, Vec<u8>)> {
     let (shape, norm) = (problem.shape, &problem.before);
     let [before, behind] = [offset_of!(FeedForward, before), offset_of!(FeedForward, behind)];
@@ -52,30 +62,28 @@ pub fn buffers(
         buffers.push((attended, "attended", poisoned::<bf16>(shape.values())));
         buffers.push((output, "output", poisoned::<bf16>(shape.values())));
     }
+    if let Some(layer) = &problem.projection {
+        let begin = offset_of!(FeedForward, projection);
+        let [bias, out] = [offset_of!(FeedForwardProjection, bias), offset_of!(FeedForwardProjection, out)];
+        buffers.push((begin + bias, "the projection's bias", given(&layer.bias)));
+        buffers.push((begin + out, "projection", poisoned::<bf16>(shape.rows * layer.outputs())));
+    }
     buffers.iter_mut().for_each(|(at, ..)| *at += network);
-    let names = ["weight1", "weight2"];
-    buffers.extend((0..2).map(|of| (weights[of], names[of], given(&problem.weights[of]))));
+    let [weight1, weight2, of_projection] = weights;
+    buffers.push((weight1, "weight1", given(&problem.weights[0])));
+    buffers.push((weight2, "weight2", given(&problem.weights[1])));
+    if let Some(layer) = &problem.projection {
+        buffers.push((of_projection, "the projection's weight", given(&layer.weight)));
+    }
     buffers
 }
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
-        let (shape, norm) = (self.shape, &self.before);
-        let weights = [offset_of!(FeedForward, weight1), offset_of!(FeedForward, weight2)];
-        let mut buffers = buffers(self, 0, weights);
-        let mut numbers = shape.numbers(norm.period(), self.eps());
-        if let Some(layer) = &self.projection {
-            let outputs = layer.outputs();
-            numbers = shape.projecting(numbers, outputs, layer.layout, layer.activation).unwrap();
-            let begin = offset_of!(FeedForward, projection);
-            let [weight, bias] =
-                [offset_of!(FeedForwardProjection, weight), offset_of!(FeedForwardProjection, bias)];
-            let out = offset_of!(FeedForwardProjection, out);
-            buffers.push((begin + weight, "the projection's weight", given(&layer.weight)));
-            buffers.push((begin + bias, "the projection's bias", given(&layer.bias)));
-            buffers.push((begin + out, "projection", poisoned::<bf16>(shape.rows * outputs)));
-        }
-        family::launch(shape.plan(self.blocks).expect("a problem has rows"), &numbers, buffers)
+        let of_projection = offset_of!(FeedForward, projection) + offset_of!(FeedForwardProjection, weight);
+        let weights = [offset_of!(FeedForward, weight1), offset_of!(FeedForward, weight2), of_projection];
+        let plan = self.shape.plan(self.blocks).expect("a problem has rows");
+        family::launch(plan, &numbers(self), buffers(self, 0, weights))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -330,7 +338,7 @@ pub const fn weights_that_are_too_short(kernels: &'static str) -> WrongLaunch {
 }
 
 fn cases() -> Vec<Case> {
-    let all = [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| projecting(blocks, 1));
+    let all = [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| projecting(blocks, SHAPES, 1));
     all.map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
@@ -428,23 +436,35 @@ fn projections_are_those_of_a_kernel_of_their_own() {
             (129, Activation::Relu, Blocks::Many),
             (500, Activation::Identity, Blocks::Many),
         ] {
-            let shape = FeedForwardShape { rows, inner: 64, ..shape };
-            let problem = Problem::random(shape, rows, true, 4).by(blocks);
-            let apart = family::emulated(&problem, sums);
-            let problem = problem.projecting(times, width, activation, 4);
-            let found = family::emulated(&problem, sums);
-            let case = format!("{shape:?}, {blocks:?}, heads of {width}, {activation:?}, {sums:?}");
-            for name in ["y", "attended", "output", "statistics", "statistics before"] {
-                assert!(family::bytes(&found, name) == family::bytes(&apart, name), "{name}: {case}");
-            }
-            let layer = problem.projection.as_ref().unwrap();
-            let parameters = [given(&layer.weight), given(&layer.bias)];
-            let of_layer = shape.projection(layer.outputs()).unwrap();
-            let y = family::result::<bf16>(&apart, "y");
-            let expected = linear(&y, parameters, of_layer, layer.layout, activation, sums);
-            assert!(family::result::<bf16>(&found, "projection") == expected, "{case}");
+            let problem = || {
+                let shape = FeedForwardShape { rows, inner: 64, ..shape };
+                Problem::random(shape, rows, true, 4).by(blocks)
+            };
+            let projecting = || problem().projecting(times, width, activation, 4);
+            projects_as_a_kernel_of_its_own(problem(), projecting(), sums, |problem| problem);
         }
     }
+}
+
+/// By the kernel that `of` takes problems to, the same but that the latter projects its results.
+pub fn projects_as_a_kernel_of_its_own<P: family::Problem>(
+    without: Problem,
+    projecting: Problem,
+    sums: Sums,
+    of: impl Fn(Problem) -> P,
+) {
+    let (shape, blocks, layer) =
+        (projecting.shape, projecting.blocks, projecting.projection.clone().unwrap());
+    let [apart, found] = [without, projecting].map(|problem| family::emulated(&of(problem), sums));
+    let case = format!("{shape:?}, {blocks:?}, {:?}, {:?}, {sums:?}", layer.layout, layer.activation);
+    for name in ["y", "attended", "output", "statistics", "statistics before"] {
+        assert!(family::bytes(&found, name) == family::bytes(&apart, name), "{name}: {case}");
+    }
+    let parameters = [given(&layer.weight), given(&layer.bias)];
+    let of_layer = shape.projection(layer.outputs()).unwrap();
+    let y = family::result::<bf16>(&apart, "y");
+    let expected = linear(&y, parameters, of_layer, layer.layout, layer.activation, sums);
+    assert!(family::result::<bf16>(&found, "projection") == expected, "{case}");
 }
 
 #[test]
@@ -526,12 +546,11 @@ fn projections_that_do_not_fit_are_refused() {
         let layers = [DeviceLinear { weight: &of_layer, bias: &narrow }; 2];
         let norms = [DeviceNorm { weight: &narrow, bias: &narrow, eps: 1e-5 }; 2];
         let shape = FeedForwardShape { rows: 2, width: 64, inner: 64 };
-        let blocks = Cell::new(Blocks::Many);
         let mut of = |weight: &Buffer<bf16>, bias: &Buffer<f32>, mut out: Buffer<bf16>, width| {
             let (layer, activation) = (DeviceLinear { weight, bias }, Activation::Identity);
             let projection = Projection { layer, activation, layout: Layout::Heads { width }, out: &mut out };
             let statistics = [&mut before, &mut behind];
-            let (blocks, projection) = (blocks.get(), Some(projection));
+            let (blocks, projection) = (Blocks::Many, Some(projection));
             feed_forward(&gpu, blocks, &mut y, None, statistics, &x, &added, layers, norms, projection, shape)
         };
         of(&weight, &bias, out.alias(), 32).unwrap();
@@ -554,9 +573,6 @@ fn projections_that_do_not_fit_are_refused() {
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        blocks.set(Blocks::Warpgroups);
-        let error = of(&weight, &bias, out.alias(), 32).unwrap_err().to_string();
-        assert!(error.contains("by warpgroups projects nothing"), "{error}");
         gpu.synchronize().unwrap();
     })
     .unwrap();

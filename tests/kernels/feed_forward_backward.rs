@@ -61,11 +61,23 @@ const BEHIND: Names = Names {
     parts: "behind parts",
 };
 
-/// The buffers of a launch whose parameter has a `FeedForwardBackward` at byte `network` of it, and pointers to weights at these.
+/// The numbers of a launch's parameter.
+pub fn numbers(problem: &Problem) -> FeedForwardBackward {
+    let mut numbers = problem.shape.backward_numbers(problem.before.period());
+    numbers.given = i32::from(problem.is_given);
+    if let Some(projected) = &problem.projected {
+        numbers.projected.outputs = projected.shape.outputs as i32;
+        numbers.projected.width = projected.plan().unwrap().width() as i32;
+    }
+    numbers
+}
+
+/// The buffers of a launch whose parameter has a `FeedForwardBackward` at byte `network` of it, and pointers to weights at
+/// these, fc1's, fc2's and a projection's.
 pub fn buffers(
     problem: &Problem,
     network: usize,
-    weights: [usize; 2],
+    weights: [usize; 3],
 ) -> Vec<(usize, &'static str, Vec<u8>)> {
     let shape = problem.shape;
     let d = if problem.is_given { given(&problem.behind.dy) } else { poisoned::<bf16>(shape.values()) };
@@ -89,31 +101,28 @@ pub fn buffers(
             (at + offset_of!(FeedForwardNorm, parts), names.parts, parts),
         ]);
     }
+    if let Some(projected) = &problem.projected {
+        let at = offset_of!(FeedForwardBackward, projected) + offset_of!(FeedForwardProjected, d);
+        buffers.push((at, "projected d", given(&projected.laid_out(&projected.dy))));
+    }
     buffers.iter_mut().for_each(|(at, ..)| *at += network);
-    let names = ["weight1", "weight2"];
-    buffers.extend((0..2).map(|of| (weights[of], names[of], given(&problem.weights[of]))));
+    let [weight1, weight2, projection] = weights;
+    buffers.push((weight1, "weight1", given(&problem.weights[0])));
+    buffers.push((weight2, "weight2", given(&problem.weights[1])));
+    if let Some(projected) = &problem.projected {
+        buffers.push((projection, "projection", given(&projected.weight)));
+    }
     buffers
 }
 
 impl family::Problem for Problem {
     fn launch(&self, _limits: &Limits) -> Launch {
         let plan = self.shape.backward_plan(self.blocks).expect("a problem has rows");
-        let weights = [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2)];
-        let mut buffers = buffers(self, 0, weights);
-        let mut numbers = self.shape.backward_numbers(self.before.period());
-        numbers.given = i32::from(self.is_given);
-        if let Some(projected) = &self.projected {
-            let at = offset_of!(FeedForwardBackward, projected);
-            let d = given(&projected.laid_out(&projected.dy));
-            buffers.extend([
-                (at + offset_of!(FeedForwardProjected, d), "projected d", d),
-                (at + offset_of!(FeedForwardProjected, weight), "projection", given(&projected.weight)),
-            ]);
-            let to = &mut numbers.projected;
-            to.outputs = projected.shape.outputs as i32;
-            to.width = projected.plan().unwrap().width() as i32;
-        }
-        family::launch(plan, &numbers, buffers)
+        let projection =
+            offset_of!(FeedForwardBackward, projected) + offset_of!(FeedForwardProjected, weight);
+        let weights =
+            [offset_of!(FeedForwardBackward, weight1), offset_of!(FeedForwardBackward, weight2), projection];
+        family::launch(plan, &numbers(self), buffers(self, 0, weights))
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
@@ -341,7 +350,8 @@ const WRONG_LAUNCHES: [WrongLaunch; 3] = [
 ];
 
 fn cases() -> Vec<Case> {
-    let all = [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| but_for_the_widest(blocks, 1));
+    let all =
+        [Blocks::Many, Blocks::Few].into_iter().flat_map(|blocks| but_for_the_widest(blocks, SHAPES, 1));
     all.map(|problem| Case::new(Limits::SM_90, problem)).collect()
 }
 
@@ -425,7 +435,7 @@ fn alone(problem: &Problem, sums: Sums) -> [Vec<bf16>; 4] {
 fn results_are_those_of_apart_kernels() {
     let all_sums = [Sums::Nearest, Sums::Hopper, Sums::Ampere, Sums::Nearest];
     for blocks in [Blocks::Many, Blocks::Few] {
-        for problems in [problems(blocks, SHAPES, 2), problems_with_projection(blocks, 2)] {
+        for problems in [problems(blocks, SHAPES, 2), problems_with_projection(blocks, SHAPES, 2)] {
             for (problem, sums) in problems.into_iter().zip(all_sums) {
                 has_the_bits_of_apart_kernels(&problem, sums);
             }

@@ -5,17 +5,23 @@ use std::mem::offset_of;
 use setrank::device::Limits;
 use setrank::device::abi::FeedForwardBackwardWgmma;
 use setrank::device::check::Deviation;
-use setrank::ops::feed_forward::check::backward::{Problem, problems};
+use setrank::ops::feed_forward::check::backward::{
+    Problem, but_for_the_widest, problems, problems_with_projection,
+};
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
 use setrank::ops::feed_forward::{Blocks, FeedForwardShape};
+use setrank::ops::linear::Layout;
 use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
 
 use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
 use crate::feed_forward::weights_that_are_too_short;
-use crate::feed_forward_backward::{ROWS, buffers, stays_in_its_row};
-use crate::feed_forward_sm90::{every_row, rows_that_products_may_not_see, weight_maps};
+use crate::feed_forward_backward::{ROWS, buffers, numbers, stays_in_its_row};
+use crate::feed_forward_sm90::{
+    every_row, pairs_that_lanes_do_not_swap, rows_behind_the_last_that_are_stored,
+    rows_that_products_may_not_see, weight_maps,
+};
 use crate::ladder::ladder;
 
 ladder!(FAMILY, of_sm_90);
@@ -31,7 +37,7 @@ pub const FAMILY: Family = Family {
 /// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_wgmma_c64";
 
-const BUGS: [Bug; 31] = [
+const BUGS: [Bug; 42] = [
     Bug {
         what: "weights of fc1 that are given back before they are multiplied again",
         file: "feed_forward_backward_sm90.cu",
@@ -59,16 +65,16 @@ const BUGS: [Bug; 31] = [
     Bug {
         what: "a gradient that is not fenced",
         file: "feed_forward_backward_sm90.cu",
-        right: "            ptx::wgmma_fence(results, d_hidden);\n",
-        wrong: "            ptx::wgmma_fence(results);\n",
+        right: "            cut();\n            ptx::wgmma_fence(results, d_hidden);\n",
+        wrong: "            cut();\n            ptx::wgmma_fence(results);\n",
         kernels: NARROW,
-        found_by: &["wgmma_fence has not had the registers of a"],
+        found_by: &["registers of a were written since wgmma_fence had them"],
     },
     Bug {
         what: "results that are not waited for",
         file: "feed_forward_backward_sm90.cu",
-        right: "            ptx::wgmma_wait<0>(results);\n",
-        wrong: "",
+        right: "            ptx::wgmma_wait<0>(results);\n            ring.release();\n",
+        wrong: "            ring.release();\n",
         kernels: NARROW,
         found_by: &["under way", "is overwritten while a wgmma_m64k16_bf16 reads it"],
     },
@@ -113,26 +119,10 @@ const BUGS: [Bug; 31] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "pairs that lanes do not swap",
-        file: "feed_forward_backward_sm90.cu",
-        right: "ptx::shuffle_xor(upper ? low[1] : high[1], 2)",
-        wrong: "(upper ? low[1] : high[1])",
-        kernels: NARROW,
-        found_by: &[WRONG_RESULTS],
-    },
-    Bug {
-        what: "inner rows behind the last",
-        file: "feed_forward_backward_sm90.cu",
-        right: "if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(of_row",
-        wrong: "ptx::store_global(reinterpret_cast<uint4 *>(of_row",
-        kernels: NARROW,
-        found_by: &["store_global of 16 bytes at byte"],
-    },
-    Bug {
         what: "rows whose places are taken while they are multiplied",
         file: "feed_forward_backward_sm90.cu",
-        right: "        ptx::barrier_sync(MULTIPLIED, threads());\n",
-        wrong: "",
+        right: "        ptx::barrier_sync(MULTIPLIED, threads());\n        add_to_rows();\n        norm_before",
+        wrong: "        add_to_rows();\n        norm_before",
         kernels: NARROW,
         found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it", "fence_proxy_async", WRONG_RESULTS],
     },
@@ -158,7 +148,7 @@ const BUGS: [Bug; 31] = [
         right: "                ptx::store_shared(dy.at(row, lane % 8), packed);\n",
         wrong: "",
         kernels: NARROW,
-        found_by: &["is read before anything is written to it"],
+        found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "rows behind the last that count",
@@ -190,7 +180,7 @@ const BUGS: [Bug; 31] = [
         right: "static_cast<size_t>(first + min(row, valid - 1)) * C",
         wrong: "static_cast<size_t>(first + row) * C",
         kernels: NARROW,
-        found_by: &["of `d` of", "of `behind x` of", "of `behind added` of"],
+        found_by: &["load_constant of 16 bytes at byte"],
     },
     Bug {
         what: "statistics behind the last",
@@ -222,7 +212,11 @@ const BUGS: [Bug; 31] = [
         right: "            ptx::barrier_sync(SUMMED, threads());\n",
         wrong: "",
         kernels: NARROW,
-        found_by: &[WRONG_RESULTS, "is read before anything is written to it"],
+        found_by: &[
+            WRONG_RESULTS,
+            "is read before anything is written to it",
+            "a second time before it is complete",
+        ],
     },
     Bug {
         what: "sums of the first warpgroup alone",
@@ -254,12 +248,12 @@ const BUGS: [Bug; 31] = [
         right: "is_lent ? 0 : 1",
         wrong: "1",
         kernels: NARROW,
-        found_by: &["deadlock", "is overwritten while", WRONG_RESULTS],
+        found_by: &["deadlock", "is overwritten while", "one arrival more", WRONG_RESULTS],
     },
     Bug {
         what: "a place of sums that is not given back",
         file: "feed_forward_backward_sm90.cu",
-        right: "        BackwardRing<C>::lent().release();\n",
+        right: "        // Copies may write where its sums were.\n        ring.release();\n",
         wrong: "",
         kernels: NARROW,
         found_by: &["deadlock"],
@@ -272,7 +266,97 @@ const BUGS: [Bug; 31] = [
         kernels: NARROW,
         found_by: &["deadlock"],
     },
+    Bug {
+        what: "a projection that adds nothing",
+        file: "feed_forward_backward_sm90.cu",
+        right: "        if (is_projected()) add_projected();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it"],
+    },
+    Bug {
+        what: "a gradient that is not given",
+        file: "feed_forward_backward_sm90.cu",
+        right: "p.given != 0 && row < valid",
+        wrong: "row < valid",
+        kernels: "feed_forward_backward_wgmma_c192",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a gradient that has not landed",
+        file: "feed_forward_backward_sm90.cu",
+        right: "        ptx::cp_async_wait<0>();\n",
+        wrong: "",
+        kernels: NARROW,
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "sums in the place of a projection's weights that others still read",
+        file: "feed_forward_backward_sm90.cu",
+        right: "        ptx::barrier_sync(MULTIPLIED, threads());\n        add_to_rows();\n    }",
+        wrong: "        add_to_rows();\n    }",
+        kernels: NARROW,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it", "cp_async_16 into it is under way"],
+    },
+    Bug {
+        what: "a projection's weights that are kept",
+        file: "feed_forward_backward_sm90.cu",
+        right: "            ring.release();\n            ring.advance();\n            ring.wait();\n",
+        wrong: "            ring.advance();\n            ring.wait();\n",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "a projection's weights that are not waited for",
+        file: "feed_forward_backward_sm90.cu",
+        right: "            ring.advance();\n            ring.wait();\n",
+        wrong: "            ring.advance();\n",
+        kernels: NARROW,
+        found_by: &["is read before anything is written to it", "is under way"],
+    },
+    Bug {
+        what: "a projection's rows that are not fenced",
+        file: "feed_forward_backward_sm90.cu",
+        right: "            ptx::wgmma_fence(results, d_hidden);\n            multiply_d_hidden();\n            ptx::wgmma_wait",
+        wrong: "            ptx::wgmma_fence(results);\n            multiply_d_hidden();\n            ptx::wgmma_wait",
+        kernels: NARROW,
+        found_by: &["wgmma_fence has not had the registers of a", "registers of a were written since"],
+    },
+    Bug {
+        what: "the first columns of a projection for all",
+        file: "feed_forward_backward_sm90.cu",
+        right: "gradient.columns(first, behind)",
+        wrong: "gradient.columns(first, 0)",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first weights of a projection for all",
+        file: "feed_forward_backward_sm90.cu",
+        right: "ring.load1(p.projection, column);",
+        wrong: "ring.load1(p.projection, 0);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "rows behind the last of a projection",
+        file: "feed_forward_sm90.cuh",
+        right: "min(row_of_pairs(half), valid - 1)",
+        wrong: "row_of_pairs(half)",
+        kernels: NARROW,
+        found_by: &["of `projected d` of"],
+    },
+    Bug {
+        what: "a projection's loads that a warpgroup without rows does not follow",
+        file: "feed_forward_backward_sm90.cu",
+        right: "(2 * p.network.inner + p.network.projected.outputs) / CHUNK",
+        wrong: "2 * p.network.inner / CHUNK",
+        kernels: NARROW,
+        found_by: &["deadlock", "the block ends before"],
+    },
     rows_that_products_may_not_see(NARROW),
+    pairs_that_lanes_do_not_swap(NARROW),
+    rows_behind_the_last_that_are_stored(NARROW),
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
@@ -288,11 +372,13 @@ struct ByWarpgroups(Problem);
 impl family::Problem for ByWarpgroups {
     fn launch(&self, _limits: &Limits) -> Launch {
         let ByWarpgroups(problem) = self;
-        let shape = problem.shape;
-        let numbers = shape.backward_numbers(problem.before.period());
-        let parameter = FeedForwardBackwardWgmma::new(weight_maps(shape), numbers);
-        let weights =
-            [offset_of!(FeedForwardBackwardWgmma, weight1), offset_of!(FeedForwardBackwardWgmma, weight2)];
+        let (shape, numbers) = (problem.shape, numbers(problem));
+        let parameter = FeedForwardBackwardWgmma::new(weight_maps(shape, numbers.projected.outputs), numbers);
+        let weights = [
+            offset_of!(FeedForwardBackwardWgmma, weight1),
+            offset_of!(FeedForwardBackwardWgmma, weight2),
+            offset_of!(FeedForwardBackwardWgmma, projection),
+        ];
         let buffers = buffers(problem, offset_of!(FeedForwardBackwardWgmma, network), weights);
         let plan = shape.backward_plan(Blocks::Warpgroups).expect("a problem has rows");
         family::launch(plan, &parameter, buffers)
@@ -305,7 +391,7 @@ impl family::Problem for ByWarpgroups {
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
 fn cases() -> Vec<Case> {
-    problems(Blocks::Warpgroups, SHAPES, 1)
+    but_for_the_widest(Blocks::Warpgroups, SHAPES, 1)
         .map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem)))
         .into()
 }
@@ -313,28 +399,49 @@ fn cases() -> Vec<Case> {
 fn counted() -> Vec<Counted> {
     let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
     let FeedForwardShape { rows, width, inner } = shape;
-    vec![Counted {
-        shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(ByWarpgroups(Problem::random(shape, rows, 1))),
-        useful_products: (3 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
-    }]
+    let alone = || Problem::random(shape, rows, 1);
+    let projected = alone().with_projection(3 * width, Layout::Heads { width: 32 }, true);
+    let name = format!("{rows}x{width}x{inner}");
+    [(name.clone(), alone(), 3 * inner), (name + " and 768", projected, 3 * inner + 3 * width)]
+        .into_iter()
+        .map(|(shape, problem, of_row_and_column)| Counted {
+            shape,
+            problem: Box::new(ByWarpgroups(problem)),
+            useful_products: (rows * width * of_row_and_column) as f64 / (16.0 * 8.0 * 16.0),
+        })
+        .collect()
 }
 
 /// By what is counted: products without padding, and an operand's bytes once a product; each row is read once and written once.
 #[test]
 fn counters_reach_their_aims() {
-    let row = row("feed_forward_backward_wgmma_c256", "256x256x1024");
-    let (rows, width, inner) = (256.0, 256.0, 1024.0);
-    let rows_and_weights = rows * (14.125 * width + 4.0 * inner + 16.0) + 4.0 * width * inner;
-    assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
-    assert!(3.0 * rows * width * inner / 2048.0 >= 0.95 * row.products, "{} products", row.products);
-    assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
-    assert!(row.conflicts <= 1.01, "{}", row.conflicts);
+    for (shape, outputs) in [("256x256x1024", 0.0), ("256x256x1024 and 768", 768.0)] {
+        let row = row("feed_forward_backward_wgmma_c256", shape);
+        let (rows, width, inner) = (256.0, 256.0, 1024.0);
+        let of_projection = 2.0 * outputs * (rows + width);
+        let of_network = rows * (14.125 * width + 4.0 * inner + 16.0) + 4.0 * width * inner;
+        let rows_and_weights = of_network + of_projection;
+        assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
+        let products = rows * width * (3.0 * inner + outputs) / 2048.0;
+        assert!(products >= 0.95 * row.products, "{} products", row.products);
+        assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
+        assert!(row.conflicts <= 1.01, "{}", row.conflicts);
+    }
 }
 
 #[test]
 fn any_number_of_rows() {
     every_row(8, |shape, period, at| ByWarpgroups(Problem::random(shape, period, at)));
+}
+
+#[test]
+fn any_number_of_rows_behind_which_there_is_a_projection() {
+    every_row(10, |shape, period, at| {
+        let layout =
+            [Layout::Heads { width: 32 }, Layout::Heads { width: 64 }, Layout::Rows][at as usize % 3];
+        let outputs = 64 * (1 + at as usize % 5);
+        ByWarpgroups(Problem::random(shape, period, at).with_projection(outputs, layout, at % 2 == 0))
+    });
 }
 
 #[test]
@@ -346,12 +453,17 @@ fn what_is_not_finite_stays_in_its_row() {
 /// alike.
 #[test]
 fn rows_are_those_of_the_kernel_of_warps() {
-    for shape in SHAPES {
-        let problem = || Problem::random(shape, shape.rows, 2);
-        let expected = family::emulated(&problem(), Sums::Nearest);
-        let found = family::emulated(&ByWarpgroups(problem()), Sums::Nearest);
-        for name in ROWS {
-            assert!(family::bytes(&found, name) == family::bytes(&expected, name), "{name}: {shape:?}");
+    for of in [problems, problems_with_projection] {
+        let [of_warps, of_warpgroups] =
+            [Blocks::Many, Blocks::Warpgroups].map(|blocks| of(blocks, SHAPES, 2));
+        for (problem, expected) in of_warpgroups.into_iter().zip(of_warps) {
+            let (shape, is_projected) = (problem.shape, problem.projected.is_some());
+            let expected = family::emulated(&expected, Sums::Nearest);
+            let found = family::emulated(&ByWarpgroups(problem), Sums::Nearest);
+            for name in ROWS {
+                let same = family::bytes(&found, name) == family::bytes(&expected, name);
+                assert!(same, "{name}: {shape:?}, behind it a projection: {is_projected}");
+            }
         }
     }
 }

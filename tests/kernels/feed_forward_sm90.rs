@@ -6,8 +6,9 @@ use setrank::device::abi::FeedForwardWgmma;
 use setrank::device::check::Deviation;
 use setrank::device::{Gpu, Limits, TensorMap};
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
-use setrank::ops::feed_forward::check::{Problem, problems};
+use setrank::ops::feed_forward::check::{Problem, projecting};
 use setrank::ops::feed_forward::{Blocks, FeedForwardShape};
+use setrank::ops::linear::Activation;
 use setrank::rng::{Rng, Stream};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config, Sums};
@@ -16,7 +17,9 @@ use setrank_emulator::launch::{Launch, tensor_map};
 
 use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
-use crate::feed_forward::{buffers, stays_in_its_row, weights_that_are_too_short};
+use crate::feed_forward::{
+    buffers, numbers, projects_as_a_kernel_of_its_own, stays_in_its_row, weights_that_are_too_short,
+};
 use crate::ladder::ladder;
 
 ladder!(FAMILY, of_sm_90);
@@ -41,7 +44,29 @@ pub const fn rows_that_products_may_not_see(kernels: &'static str) -> Bug {
     }
 }
 
-const BUGS: [Bug; 34] = [
+pub const fn pairs_that_lanes_do_not_swap(kernels: &'static str) -> Bug {
+    Bug {
+        what: "pairs that lanes do not swap",
+        file: "feed_forward_sm90.cuh",
+        right: "ptx::shuffle_xor(upper ? low[1] : high[1], 2)",
+        wrong: "(upper ? low[1] : high[1])",
+        kernels,
+        found_by: &[WRONG_RESULTS],
+    }
+}
+
+pub const fn rows_behind_the_last_that_are_stored(kernels: &'static str) -> Bug {
+    Bug {
+        what: "rows behind the last that are stored",
+        file: "feed_forward_sm90.cuh",
+        right: "if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(to.at",
+        wrong: "ptx::store_global(reinterpret_cast<uint4 *>(to.at",
+        kernels,
+        found_by: &["store_global of 16 bytes at byte", WRONG_RESULTS],
+    }
+}
+
+const BUGS: [Bug; 46] = [
     Bug {
         what: "registers that are not fenced",
         file: "feed_forward_sm90.cu",
@@ -118,8 +143,8 @@ const BUGS: [Bug; 34] = [
     Bug {
         what: "the first chunk's bias for all",
         file: "feed_forward_sm90.cu",
-        right: "load_bias(chunk);",
-        wrong: "load_bias(0);",
+        right: "load_bias(p.bias1 + chunk);",
+        wrong: "load_bias(p.bias1);",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
@@ -311,6 +336,88 @@ const BUGS: [Bug; 34] = [
         kernels: NARROW,
         found_by: &["is overwritten while", "one arrival more", "the block ends before"],
     },
+    Bug {
+        what: "rows of y that products may not see yet",
+        file: "feed_forward_sm90.cu",
+        right: "        if (p.projection.outputs == 0) return;\n        show();\n",
+        wrong: "        if (p.projection.outputs == 0) return;\n",
+        kernels: NARROW,
+        found_by: &["which has not called fence_proxy_async since"],
+    },
+    Bug {
+        what: "the last weights of fc2 that are kept",
+        file: "feed_forward_sm90.cu",
+        right: "        ring.release();\n        // All of the warpgroup",
+        wrong: "        // All of the warpgroup",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "a projection's weights that are kept",
+        file: "feed_forward_sm90.cu",
+        right: "            ring.release();\n            activate(p.projection",
+        wrong: "            activate(p.projection",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    Bug {
+        what: "a projection's weights that are given back before they are multiplied",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_wait<0>(inner);\n            ring.release();\n            activate(p.projection",
+        wrong: "            ring.release();\n            ptx::wgmma_wait<0>(inner);\n            activate(p.projection",
+        kernels: NARROW,
+        found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it"],
+    },
+    Bug {
+        what: "a projection's registers that are not fenced",
+        file: "feed_forward_sm90.cu",
+        right: "            ptx::wgmma_fence(inner);\n            multiply_rows",
+        wrong: "            multiply_rows",
+        kernels: NARROW,
+        found_by: &["wgmma_fence has not had the registers of d"],
+    },
+    Bug {
+        what: "a projection without its ReLU",
+        file: "feed_forward_sm90.cu",
+        right: "activate(p.projection.relu != 0);",
+        wrong: "activate(false);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first columns' bias for all of a projection",
+        file: "feed_forward_sm90.cu",
+        right: "load_bias(p.projection.bias + column);",
+        wrong: "load_bias(p.projection.bias);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "the first columns' weights for all of a projection",
+        file: "feed_forward_sm90.cu",
+        right: "ring.load1(p.projection, column);",
+        wrong: "ring.load1(p.projection, 0);",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a projection's results in the place of the first",
+        file: "feed_forward_sm90.cu",
+        right: "out.columns(first, column)",
+        wrong: "out.columns(first, 0)",
+        kernels: NARROW,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a projection's loads that a warpgroup without rows does not follow",
+        file: "feed_forward_sm90.cu",
+        right: "(2 * p.network.inner + p.network.projection.outputs) / CHUNK",
+        wrong: "2 * p.network.inner / CHUNK",
+        kernels: NARROW,
+        found_by: &["deadlock"],
+    },
+    pairs_that_lanes_do_not_swap(NARROW),
+    rows_behind_the_last_that_are_stored(NARROW),
 ];
 
 const WRONG_LAUNCHES: [WrongLaunch; 4] = [
@@ -326,10 +433,13 @@ struct ByWarpgroups(Problem);
 impl family::Problem for ByWarpgroups {
     fn launch(&self, _limits: &Limits) -> Launch {
         let ByWarpgroups(problem) = self;
-        let shape = problem.shape;
-        let numbers = shape.numbers(problem.before.period(), problem.eps());
-        let parameter = FeedForwardWgmma::new(weight_maps(shape), numbers);
-        let weights = [offset_of!(FeedForwardWgmma, weight1), offset_of!(FeedForwardWgmma, weight2)];
+        let (shape, numbers) = (problem.shape, numbers(problem));
+        let parameter = FeedForwardWgmma::new(weight_maps(shape, numbers.projection.outputs), numbers);
+        let weights = [
+            offset_of!(FeedForwardWgmma, weight1),
+            offset_of!(FeedForwardWgmma, weight2),
+            offset_of!(FeedForwardWgmma, projection),
+        ];
         let buffers = buffers(problem, offset_of!(FeedForwardWgmma, network), weights);
         family::launch(shape.plan(Blocks::Warpgroups).expect("a problem has rows"), &parameter, buffers)
     }
@@ -339,44 +449,54 @@ impl family::Problem for ByWarpgroups {
     }
 }
 
-/// The tensor maps of fc1's and fc2's weights.
-pub fn weight_maps(shape: FeedForwardShape) -> [TensorMap; 2] {
+/// The tensor maps of fc1's and fc2's weights, and of a projection's to so many columns, if any.
+pub fn weight_maps(shape: FeedForwardShape, outputs: i32) -> [TensorMap; 3] {
     let (FeedForwardShape { width, inner, .. }, [box1, box2]) = (shape, shape.box_rows());
-    [tensor_map([inner, width], [box1, 64]), tensor_map([width, inner], [box2, 64])]
+    let of_projection = match outputs {
+        0 => TensorMap::default(),
+        _ => tensor_map([outputs as usize, width], [box1, 64]),
+    };
+    [tensor_map([inner, width], [box1, 64]), tensor_map([width, inner], [box2, 64]), of_projection]
 }
 
 /// Clusters of full blocks, and with blocks of which a warpgroup has rows, or none; weights that go round, and that do not.
 fn cases() -> Vec<Case> {
-    problems(Blocks::Warpgroups, SHAPES, 1)
+    projecting(Blocks::Warpgroups, SHAPES, 1)
         .map(|problem| Case::new(Limits::SM_90, ByWarpgroups(problem)))
         .into()
 }
 
 fn counted() -> Vec<Counted> {
-    let of = |rows, width, inner| Counted {
-        shape: format!("{rows}x{width}x{inner}"),
-        problem: Box::new(ByWarpgroups(Problem::random(
-            FeedForwardShape { rows, width, inner },
-            rows,
-            true,
-            1,
-        ))),
-        useful_products: (2 * rows * width * inner) as f64 / (16.0 * 8.0 * 16.0),
-    };
-    vec![of(256, 256, 1024)]
+    let shape = FeedForwardShape { rows: 256, width: 256, inner: 1024 };
+    let FeedForwardShape { rows, width, inner } = shape;
+    let alone = || Problem::random(shape, rows, true, 1);
+    let projecting = alone().projecting(3, 32, Activation::Relu, 1);
+    let name = format!("{rows}x{width}x{inner}");
+    [(name.clone(), alone(), 2 * inner), (name + " and 768", projecting, 2 * inner + 3 * width)]
+        .into_iter()
+        .map(|(shape, problem, of_row_and_column)| Counted {
+            shape,
+            problem: Box::new(ByWarpgroups(problem)),
+            useful_products: (rows * width * of_row_and_column) as f64 / (16.0 * 8.0 * 16.0),
+        })
+        .collect()
 }
 
-/// By what is counted: products without padding, an operand's bytes once a product, and no conflicts; each row is read once
-/// and written once, and weights once for 128 rows.
+/// By what is counted: products without padding, an operand's bytes once a product, of 64 columns a quarter more, and no
+/// conflicts; each row is read once and written once, and weights once for 256 rows.
 #[test]
 fn counters_reach_their_aims() {
-    let row = row("feed_forward_wgmma_c256", "256x256x1024");
-    let (rows, width, inner) = (256.0, 256.0, 1024.0);
-    let rows_and_weights = rows * (10.0 * width + 16.0) + 4.0 * width * inner;
-    assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
-    assert!(2.0 * rows * width * inner / 2048.0 >= 0.95 * row.products, "{} products", row.products);
-    assert!(row.wavefronts <= 1.1 * row.products, "{} wavefronts", row.wavefronts);
-    assert!(row.conflicts <= 1.01, "{}", row.conflicts);
+    for (shape, outputs) in [("256x256x1024", 0.0), ("256x256x1024 and 768", 768.0)] {
+        let row = row("feed_forward_wgmma_c256", shape);
+        let (rows, width, inner) = (256.0, 256.0, 1024.0);
+        let of_projection = 2.0 * outputs * (rows + width);
+        let rows_and_weights = rows * (10.0 * width + 16.0) + 4.0 * width * inner + of_projection;
+        assert!(row.bytes <= 1.01 * rows_and_weights, "{} bytes, not {rows_and_weights}", row.bytes);
+        let [network, projection] = [2.0 * inner, outputs].map(|columns| rows * width * columns / 2048.0);
+        assert!(network + projection >= 0.95 * row.products, "{} products", row.products);
+        assert!(row.wavefronts <= 1.1 * network + 1.25 * projection, "{} wavefronts", row.wavefronts);
+        assert!(row.conflicts <= 1.01, "{}", row.conflicts);
+    }
 }
 
 #[test]
@@ -425,6 +545,19 @@ fn rows_are_those_of_the_kernel_of_warps() {
             assert!(family::bytes(&found, name) == family::bytes(&expected, name), "{name}: {shape:?}");
         }
     }
+}
+
+/// What a linear layer's kernel makes of the results, where cards add both alike, and nothing else changes.
+#[test]
+fn projections_are_those_of_a_kernel_of_their_own() {
+    every_row(9, |shape, period, at| {
+        let problem = || Problem::random(shape, period, true, at);
+        let activation = if at % 2 == 0 { Activation::Relu } else { Activation::Identity };
+        let (times, width) = (1 + at as usize % 3, if shape.rows.is_multiple_of(2) { 32 } else { 64 });
+        let projecting = || problem().projecting(times, width, activation, at);
+        projects_as_a_kernel_of_its_own(problem(), projecting(), Sums::Nearest, ByWarpgroups);
+        ByWarpgroups(projecting())
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::mab::{Backward, Pass, Projection};
 use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
-use crate::ops::feed_forward::{self, Blocks, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
+use crate::ops::feed_forward::{self, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
 use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
@@ -48,19 +48,13 @@ pub fn forward(
         let (layers, norms) = ([layer1.get(), layer2.get()], [norm_before, norm.get()]);
         let kept = (pass.keep == Keep::ForBackward).then_some(Kept { attended, output });
         let statistics = [of_before, statistics];
-        // By warpgroups a projection is a launch of its own.
-        let (within, behind) = match blocks {
-            Blocks::Many | Blocks::Few => (then, None),
-            Blocks::Warpgroups => (None, then),
-        };
         let of_slots = |Projection { slots, out }| Ok::<_, DeviceError>((pass.params.layer(&slots)?, out));
-        let mut within = within.map(of_slots).transpose()?;
-        let projection = within.as_mut().map(|(layer, out)| {
+        let mut then = then.map(of_slots).transpose()?;
+        let projection = then.as_mut().map(|(layer, out)| {
             let (layer, activation, layout) = (layer.get(), pass.activation(), pass.layout());
             feed_forward::Projection { layer, activation, layout, out }
         });
-        feed_forward(gpu, blocks, out, kept, statistics, x, added, layers, norms, projection, fused)?;
-        return behind.map_or(Ok(()), |then| pass.project(then, out));
+        return feed_forward(gpu, blocks, out, kept, statistics, x, added, layers, norms, projection, fused);
     }
     let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
     layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
@@ -94,10 +88,6 @@ pub fn backward(
     let mut inner = pass.inner.part(place)?;
     if let Some(blocks) = fused.of_backward(gpu.limits()) {
         let of_inner = [&mut inner, &mut d_hidden];
-        // By warpgroups what is pending is a launch of its own.
-        if blocks == Blocks::Warpgroups {
-            flow.settle(gpu)?;
-        }
         let sums = &mut *with.sums;
         flow.replace(|gradient, dy| {
             feed_forward_backward(

@@ -116,10 +116,8 @@ pub fn feed_forward(
         operands.writes("fc2's results [rows, C]", output, shape.values())?;
         (parameter.attended, parameter.output) = (attended.pointer_mut(), output.pointer_mut());
     }
+    let weight_of_projection = projection.as_ref().map(|projection| projection.layer.weight);
     if let Some(Projection { layer, activation, layout, out }) = projection {
-        if blocks == Blocks::Warpgroups {
-            return Err(DeviceError::Shapes(format!("{launch} by warpgroups projects nothing")));
-        }
         let outputs = layer.bias.len();
         parameter = shape.projecting(parameter, outputs, layout, activation)?;
         operands.reads("the projection's weight [P, C]", layer.weight, outputs * width)?;
@@ -135,7 +133,7 @@ pub fn feed_forward(
         // stream's order.
         Blocks::Many | Blocks::Few => unsafe { gpu.launch(&launch, &parameter) },
         Blocks::Warpgroups => {
-            let maps = shape.tensor_maps(gpu, [fc1.weight, fc2.weight])?;
+            let maps = shape.tensor_maps(gpu, [fc1.weight, fc2.weight], weight_of_projection)?;
             // SAFETY: as above.
             unsafe { gpu.launch(&launch, &FeedForwardWgmma::new(maps, parameter)) }
         }
@@ -178,10 +176,6 @@ pub fn feed_forward_backward(
     operands.reads("fc1 [G, C]", fc1.weight, shape.weights())?;
     operands.reads("fc1's bias [G]", fc1.bias, shape.inner)?;
     operands.reads("fc2 [C, G]", weight2, shape.weights())?;
-    if blocks == Blocks::Warpgroups && !(gradient.is_given && gradient.projected.is_none()) {
-        let what = "by warpgroups it begins with a gradient that is given, and no projection adds to it";
-        return Err(DeviceError::Shapes(format!("{launch}: {what}")));
-    }
     let mut parameter = shape.backward_numbers(period);
     gradient.note(&mut operands, &mut parameter, launch, shape)?;
     operands.writes("dy [rows, C]", dy, shape.values())?;
@@ -215,7 +209,8 @@ pub fn feed_forward_backward(
         // SAFETY: as in `feed_forward`; the parts fill the scratch.
         Blocks::Many | Blocks::Few => unsafe { gpu.launch(&launch, &parameter) },
         Blocks::Warpgroups => {
-            let maps = shape.tensor_maps(gpu, [fc1.weight, weight2])?;
+            let projection = gradient.projected.map(|projected| &projected.weight);
+            let maps = shape.tensor_maps(gpu, [fc1.weight, weight2], projection)?;
             // SAFETY: as above.
             unsafe { gpu.launch(&launch, &FeedForwardBackwardWgmma::new(maps, parameter)) }
         }

@@ -68,19 +68,26 @@ impl FeedForwardShape {
         })
     }
 
-    /// Rows of the boxes in which these kernels take weights, fc1's and fc2's.
+    /// Rows of the boxes in which these kernels take weights: fc1's, as a projection's, and fc2's.
     pub fn box_rows(&self) -> [u32; 2] {
         [FEED_FORWARD_SM90_CHUNK, self.width as u32].map(|rows| rows / FEED_FORWARD_SM90_BLOCKS)
     }
 
-    /// The tensor maps by which they take fc1's `[G, C]` and fc2's `[C, G]`.
+    /// The tensor maps by which they take fc1's `[G, C]`, fc2's `[C, G]` and a projection's `[P, C]`, zeros where there is none.
     pub(super) fn tensor_maps(
         &self,
         gpu: &Gpu,
         [weight1, weight2]: [&Buffer<bf16>; 2],
-    ) -> Result<[TensorMap; 2], DeviceError> {
+        projection: Option<&Buffer<bf16>>,
+    ) -> Result<[TensorMap; 3], DeviceError> {
         let ([box1, box2], FeedForwardShape { width, inner, .. }) = (self.box_rows(), *self);
-        Ok([gpu.tensor_map(weight1, [inner, width], box1)?, gpu.tensor_map(weight2, [width, inner], box2)?])
+        let of_projection =
+            |weight: &Buffer<bf16>| gpu.tensor_map(weight, [weight.len() / width, width], box1);
+        Ok([
+            gpu.tensor_map(weight1, [inner, width], box1)?,
+            gpu.tensor_map(weight2, [width, inner], box2)?,
+            projection.map(of_projection).transpose()?.unwrap_or_default(),
+        ])
     }
 }
 
@@ -88,8 +95,8 @@ macro_rules! parameter {
     ($name:ident, $network:ty) => {
         impl $name {
             /// Of these tensor maps, and of all that the kernel of warps takes.
-            pub fn new([weight1, weight2]: [TensorMap; 2], network: $network) -> Self {
-                Self { weight1, weight2, network, ..Self::default() }
+            pub fn new([weight1, weight2, projection]: [TensorMap; 3], network: $network) -> Self {
+                Self { weight1, weight2, projection, network, ..Self::default() }
             }
         }
         // SAFETY: bindgen makes it of the header that the kernels are compiled with.

@@ -261,14 +261,14 @@ pub fn problems(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Pr
 }
 
 /// The same with a projection: of one step and of more steps than rows have tiles, with and without a gradient that is given.
-pub fn problems_with_projection(blocks: Blocks, seed: u64) -> [Problem; 4] {
-    with_projection(problems(blocks, SHAPES, seed))
+pub fn problems_with_projection(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+    with_projection(problems(blocks, shapes, seed))
 }
 
 /// Problems of all widths, the widest without a projection.
-pub fn but_for_the_widest(blocks: Blocks, seed: u64) -> [Problem; 4] {
-    let [_, _, _, c256] = problems(blocks, SHAPES, seed);
-    let [c64, c128, c192, _] = problems_with_projection(blocks, seed);
+pub fn but_for_the_widest(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+    let [_, _, _, c256] = problems(blocks, shapes, seed);
+    let [c64, c128, c192, _] = problems_with_projection(blocks, shapes, seed);
     [c64, c128, c192, c256]
 }
 
@@ -285,9 +285,16 @@ fn with_projection([c64, c128, c192, c256]: [Problem; 4]) -> [Problem; 4] {
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    let by =
-        |blocks| problems(blocks, SHAPES, SEED).into_iter().chain(problems_with_projection(blocks, SEED));
-    of_problems(gpu, OF_WARPS.into_iter().flat_map(by))
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(|blocks| with_and_without(blocks, SHAPES)))
+}
+
+/// With a projection, and without.
+pub(super) fn with_and_without(
+    blocks: Blocks,
+    shapes: [FeedForwardShape; 4],
+) -> impl Iterator<Item = Problem> {
+    let projected = problems_with_projection(blocks, shapes, SEED);
+    problems(blocks, shapes, SEED).into_iter().chain(projected)
 }
 
 /// The same for so many rows.

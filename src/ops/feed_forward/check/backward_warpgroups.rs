@@ -1,9 +1,9 @@
 //! The network's backward by matrix instructions of warpgroups, on a device that has them.
 
 use super::super::{Blocks, FeedForwardShape};
-use super::backward::{of_problems, problems};
+use super::backward::{of_problems, with_and_without};
 use super::warpgroups::SHAPES;
-use crate::device::check::{Checked, SEED};
+use crate::device::check::Checked;
 use crate::device::{DeviceError, Gpu, choice};
 
 /// Runs networks on the device and holds them against the CPU.
@@ -18,7 +18,7 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 
 fn where_there_are_some(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
     match choice::check_wgmma(gpu.info()) {
-        Ok(()) => of_problems(gpu, problems(Blocks::Warpgroups, shapes, SEED)),
+        Ok(()) => of_problems(gpu, with_and_without(Blocks::Warpgroups, shapes)),
         Err(_) => Ok(Vec::new()),
     }
 }

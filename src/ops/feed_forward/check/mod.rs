@@ -282,11 +282,11 @@ pub fn problems(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Pr
     })
 }
 
-/// The same of all widths; all but one project their results.
-pub fn projecting(blocks: Blocks, seed: u64) -> [Problem; 4] {
-    let [first, second, third, fourth] = problems(blocks, SHAPES, seed);
+/// The same; all but one project their results.
+pub fn projecting(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u64) -> [Problem; 4] {
+    let [first, second, third, fourth] = problems(blocks, shapes, seed);
     [
-        first.projecting(3, 32, Activation::Relu, seed),
+        first.projecting(5, 32, Activation::Relu, seed),
         second,
         third.projecting(2, 64, Activation::Identity, seed),
         fourth.projecting(1, 32, Activation::Identity, seed),
@@ -295,7 +295,7 @@ pub fn projecting(blocks: Blocks, seed: u64) -> [Problem; 4] {
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    of_problems(gpu, OF_WARPS.into_iter().flat_map(|blocks| projecting(blocks, SEED)))
+    of_problems(gpu, OF_WARPS.into_iter().flat_map(|blocks| projecting(blocks, SHAPES, SEED)))
 }
 
 /// The same for so many rows.

@@ -1,7 +1,7 @@
 //! The row-wise network by matrix instructions of warpgroups, on a device that has them.
 
 use super::super::{Blocks, FeedForwardShape};
-use super::{of_problems, problems};
+use super::{of_problems, projecting};
 use crate::device::check::{Checked, SEED};
 use crate::device::{DeviceError, Gpu, choice};
 
@@ -26,7 +26,7 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 
 fn where_there_are_some(gpu: &Gpu, shapes: [FeedForwardShape; 4]) -> Result<Vec<Checked>, DeviceError> {
     match choice::check_wgmma(gpu.info()) {
-        Ok(()) => of_problems(gpu, problems(Blocks::Warpgroups, shapes, SEED)),
+        Ok(()) => of_problems(gpu, projecting(Blocks::Warpgroups, shapes, SEED)),
         Err(_) => Ok(Vec::new()),
     }
 }
