@@ -41,9 +41,14 @@ fi
 
 say "Tests"
 # All targets but most benches, which lints have checked: the emulator's is as long to build as the kernels' tests, and each of
-# the others compiles what it measures anew.
+# the others compiles what it measures anew. Those of kernels need a driver.
 cargo test --locked --workspace --lib --bins --tests --examples --bench letor --features cuda
 cargo test --locked --workspace --doc --features cuda
+# Every bench of a kernel once, on the mock driver, whose folder an example that was built above names.
+example=$(cargo build --locked --profile test --workspace --features cuda --example driver --message-format json \
+    | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+LD_LIBRARY_PATH=$("$example") SETRANK_MOCK_DEVICE=cc=9.0,multiprocessors=1,workers=2 SETRANK_BENCH_DEVICE=0 \
+    SETRANK_BENCH_DOCUMENTS=64 cargo test --locked --workspace --features cuda --bench kernels
 # A build without the feature says so; nothing that computes differs.
 without_gpus() { cargo run --locked --profile test --config 'profile.test.package.setrank.opt-level=0' -- "$@"; }
 said=$(without_gpus info --devices)

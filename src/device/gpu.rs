@@ -154,6 +154,13 @@ impl Gpu {
         Ok(16.0 * f64::from(self.limits.multiprocessors) * 1e3 * f64::from(kilohertz))
     }
 
+    /// Bytes of its L2 cache.
+    pub fn l2_bytes(&self) -> Result<usize, DeviceError> {
+        let bytes = self.context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+        let bytes = bytes.map_err(|error| self.failed("asking for the size of its L2 cache", error))?;
+        Ok(usize::try_from(bytes).unwrap_or(0))
+    }
+
     /// Refuses a buffer of another GPU, or of this one taken into use a second time: nothing orders their streams.
     pub fn owns<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), DeviceError> {
         self.same_stream("a buffer", buffer.stream())
