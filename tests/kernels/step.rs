@@ -28,12 +28,19 @@ fn multiprocessors(size: usize) -> u32 {
     if size < 100 { 1 } else { 3 }
 }
 
-/// Takes one training step of the model on `sets` sets of `size` documents, and gives what `found` finds.
+/// Runs on a card for sets of this size.
+fn on_card<R>(size: usize, run: impl FnOnce(&Driver) -> R) -> R {
+    let multiprocessors = Some(multiprocessors(size));
+    let card = Configuration { multiprocessors, workers: 2, count: true, ..Configuration::default() };
+    driver::with(&card, run).unwrap()
+}
+
+/// Takes one training step of the model on `sets` sets of `size` documents, and gives what `found` finds before and after it.
 fn step<R>(
+    driver: &Driver,
     config: &ModelConfig,
     kernels: KernelChoice,
     [sets, size]: [usize; 2],
-    count: bool,
     found: impl Fn(&Driver) -> R,
 ) -> [R; 2] {
     let model = SetRank::new(config.clone()).unwrap();
@@ -51,19 +58,14 @@ fn step<R>(
     let weights = Weights::new(model.layout().init(1));
     let adam = AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
     let objective = Objective { loss: Loss::AttentionRank, clip: 1.0, adam, ema: 0.0 };
-    let multiprocessors = Some(multiprocessors(size));
-    let card = Configuration { multiprocessors, workers: 2, count, ..Configuration::default() };
-    driver::with(&card, |driver| {
-        let gpu = Gpu::first(kernels).unwrap();
-        let mut learner = GpuLearner::new(gpu, model, weights, objective).unwrap();
-        let before = found(driver);
-        learner.begin().unwrap();
-        learner.accumulate(&batch, sets, TrainingStep { seed: 1, step: 0 }).unwrap();
-        learner.finish(1e-3).unwrap();
-        learner.outcome(true).unwrap();
-        [before, found(driver)]
-    })
-    .unwrap()
+    let gpu = Gpu::first(kernels).unwrap();
+    let mut learner = GpuLearner::new(gpu, model, weights, objective).unwrap();
+    let before = found(driver);
+    learner.begin().unwrap();
+    learner.accumulate(&batch, sets, TrainingStep { seed: 1, step: 0 }).unwrap();
+    learner.finish(1e-3).unwrap();
+    learner.outcome(true).unwrap();
+    [before, found(driver)]
 }
 
 /// What each kernel has done.
@@ -97,13 +99,13 @@ fn less(mut more: Kernels, than: &Kernels) -> Kernels {
 }
 
 /// What each document costs: what more sets cost besides, so that what a step does once is left out.
-fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
+fn of_document(driver: &Driver, config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
     // No set has much more documents than a multiprocessor has of them; and so many more that tiles of 128 rows fit them exactly.
     let few = if size < 100 { 1 } else { 2 };
     let more = few + if size.is_multiple_of(128) { 1 } else { 640 / size };
     let of_sets = |sets| {
         let choice = KernelChoice { fuse, ..KernelChoice::default() };
-        let [before, after] = step(config, choice, [sets, size], true, kernels);
+        let [before, after] = step(driver, config, choice, [sets, size], kernels);
         less(after, &before)
     };
     let of_more = of_sets(more);
@@ -122,11 +124,11 @@ fn of_document(config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
 }
 
 /// Launches of a step of six blocks, and the zeroing of gradients. The model is narrow, which changes none.
-fn launches(encoder: Encoder, kernels: KernelChoice, size: usize) -> f64 {
+fn launches(driver: &Driver, encoder: Encoder, kernels: KernelChoice, size: usize) -> f64 {
     let reference = reference(encoder);
     let config = ModelConfig { num_features: 9, hidden_size: 64, num_heads: 2, ffn_size: 64, ..reference };
     let sets = if size < 100 { 4 } else { 1 };
-    let [before, after] = step(&config, kernels, [sets, size], false, |driver| driver.counters().launches);
+    let [before, after] = step(driver, &config, kernels, [sets, size], |driver| driver.counters().launches);
     (after - before + 1) as f64
 }
 
@@ -135,40 +137,35 @@ fn batches() -> impl Iterator<Item = (Encoder, usize)> {
     ENCODERS.into_iter().flat_map(|encoder| REFERENCE_SIZES.map(|size| (encoder, size)))
 }
 
+/// What a rung costs, after those above it. A launch like one before is not run again, since what it does depends on sizes alone.
+/// Only what losses do depends on scores, and so on all launches before: models of one block take true steps on the two rungs
+/// whose kernels of losses are their own.
+fn rung(driver: &Driver, encoder: Encoder, size: usize, fuse: Fusion) -> Rung {
+    let of_blocks =
+        |num_blocks| of_document(driver, &ModelConfig { num_blocks, ..reference(encoder) }, fuse, size);
+    driver.skip_repeats(fuse < Fusion::Attention);
+    let first = of_blocks(1);
+    driver.skip_repeats(true);
+    // What another block adds.
+    let block = less(of_blocks(2), &first);
+    let launches = launches(driver, encoder, KernelChoice { fuse, ..KernelChoice::default() }, size);
+    Rung { encoder, size, fuse, launches, first, block }
+}
+
 fn table() -> Table {
+    let of_size = |size| {
+        on_card(size, |driver| {
+            let of_rungs =
+                |encoder| RUNGS.into_iter().rev().map(move |fuse| rung(driver, encoder, size, fuse));
+            ENCODERS.into_iter().flat_map(of_rungs).collect::<Vec<Rung>>()
+        })
+    };
+    let mut rungs: Vec<Rung> = REFERENCE_SIZES.into_iter().flat_map(of_size).collect();
+    let place =
+        |rung: &Rung| (ENCODERS.iter().position(|&encoder| encoder == rung.encoder), rung.size, rung.fuse);
+    rungs.sort_by_key(place);
     let mut table = Table::default();
-    for (encoder, size) in batches() {
-        let of_model = |fuse, num_blocks, ffn_size| {
-            of_document(&ModelConfig { num_blocks, ffn_size, ..reference(encoder) }, fuse, size)
-        };
-        let full = reference(encoder).ffn_size;
-        // Of a model of one block, and what another one adds.
-        let of_rung = |fuse| {
-            let first = of_model(fuse, 1, full);
-            let block = less(of_model(fuse, 2, full), &first);
-            [first, block]
-        };
-        let apart = of_rung(Fusion::Attention);
-        for fuse in RUNGS {
-            let [first, block] = match fuse {
-                Fusion::All => of_rung(fuse),
-                Fusion::Attention => apart.clone(),
-                // All but attention is as on the rung above, and of a narrow network quicker to count.
-                Fusion::None | Fusion::Flash => {
-                    let of_attention = |kernel: &String| kernel.starts_with("attention");
-                    let mut attention = of_model(fuse, 1, 64);
-                    attention.retain(|kernel, _| of_attention(kernel));
-                    apart.clone().map(|mut kernels| {
-                        kernels.retain(|kernel, _| !of_attention(kernel));
-                        kernels.extend(attention.clone());
-                        kernels
-                    })
-                }
-            };
-            let launches = launches(encoder, KernelChoice { fuse, ..KernelChoice::default() }, size);
-            table.add(Rung { encoder, size, fuse, launches, first, block });
-        }
-    }
+    rungs.into_iter().for_each(|rung| table.add(rung));
     table
 }
 
@@ -189,7 +186,13 @@ fn a_step_costs_what_the_table_says() {
 #[test]
 fn warpgroups_launch_as_many_kernels() {
     for encoder in ENCODERS {
-        let of = |matrix| launches(encoder, KernelChoice { matrix, ..KernelChoice::default() }, 384);
+        let of = |matrix| {
+            let choice = KernelChoice { matrix, ..KernelChoice::default() };
+            on_card(384, |driver| {
+                driver.skip_repeats(true);
+                launches(driver, encoder, choice, 384)
+            })
+        };
         assert_eq!(of(MatrixKernels::Wgmma), of(MatrixKernels::Mma), "{encoder:?}");
     }
 }

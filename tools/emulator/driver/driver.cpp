@@ -89,6 +89,8 @@ static int reset(Driver &state) {
     state.allocations_asked = state.launches_asked = 0;
     state.counters = MockCounters();
     state.launched.clear();
+    state.counted.clear();
+    state.skips_repeats = false;
     state.kernels = nullptr;
     state.report.clear();
     ++state.generation;
@@ -156,6 +158,11 @@ MOCK_EXPORT size_t mockReport(char *text, size_t bytes) {
         text[fits] = 0;
     }
     return report.size();
+}
+
+MOCK_EXPORT void mockSkipRepeats(int skip) {
+    const std::lock_guard<std::mutex> guard(driver().lock);
+    driver().skips_repeats = skip != 0;
 }
 
 MOCK_EXPORT void mockKernels(const void *table) {

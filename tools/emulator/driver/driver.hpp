@@ -146,6 +146,9 @@ struct Driver {
     MockCounters counters = {};
     // The same of each kernel, by its name.
     std::map<std::string, MockLaunched> launched;
+    // What was counted of launches, by their identity, and whether one of those is not run again.
+    std::map<std::string, EmuCounters> counted;
+    bool skips_repeats = false;
     const void *kernels = nullptr;
     std::mt19937_64 random{1};
     // The call that is running, for messages, and the last message.

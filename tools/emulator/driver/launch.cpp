@@ -1,5 +1,6 @@
 #include "launch.hpp"
 
+#include <algorithm>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,39 @@ void add(EmuCounters &sum, const EmuCounters &of) {
     memcpy(&sum, into, sizeof into);
 }
 
+// Takes note of what a launch did.
+void note(const Launch &launch, const EmuCounters &counters) {
+    Driver &state = driver();
+    add(state.counters.emulator, counters);
+    MockLaunched &of_kernel = state.launched[launch.function->description.name];
+    ++of_kernel.launches;
+    add(of_kernel.emulator, counters);
+}
+
+// What two launches have in common that do the same, if what they read is alike: all but where pointers point. Of a
+// pointer there is left how it is aligned, and which of the launch's pointers it is the same as.
+std::string identity(const Launch &launch) {
+    constexpr CUdeviceptr ALIGNMENT = 256;
+    std::vector<char> parameter = launch.parameter;
+    std::vector<CUdeviceptr> pointers;
+    for (size_t at = 0; at + sizeof(CUdeviceptr) <= parameter.size(); at += sizeof(CUdeviceptr)) {
+        CUdeviceptr word;
+        memcpy(&word, parameter.data() + at, sizeof word);
+        if (!find_allocation(word, 1))
+            continue;
+        const size_t which = size_t(std::find(pointers.begin(), pointers.end(), word) - pointers.begin());
+        if (which == pointers.size())
+            pointers.push_back(word);
+        word = which * ALIGNMENT + word % ALIGNMENT;
+        memcpy(parameter.data() + at, &word, sizeof word);
+    }
+    std::string text = launch.function->description.name;
+    for (const auto *sizes : {&launch.grid, &launch.block})
+        text.append(reinterpret_cast<const char *>(*sizes), sizeof *sizes);
+    text.append(reinterpret_cast<const char *>(&launch.shared_bytes), sizeof launch.shared_bytes);
+    return text.append(parameter.data(), parameter.size());
+}
+
 // Whether the driver tells of an error only when the work runs, and for good.
 bool is_fault(CUresult code) {
     return code == CUDA_ERROR_ECC_UNCORRECTABLE || code == CUDA_ERROR_ILLEGAL_ADDRESS ||
@@ -112,6 +146,12 @@ CUresult run(const Launch &launch) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (launch.number == state.configuration.launch_lost_at)
         return CUDA_SUCCESS;
+    const std::string identity = state.configuration.emulator.count ? mock::identity(launch) : "";
+    const auto before = state.counted.find(identity);
+    if (state.skips_repeats && before != state.counted.end()) {
+        note(launch, before->second);
+        return CUDA_SUCCESS;
+    }
     void *const parameters[] = {const_cast<char *>(launch.parameter.data())};
     EmuConfig configuration = state.configuration.emulator;
     // Each launch has a schedule of its own.
@@ -122,13 +162,12 @@ CUresult run(const Launch &launch) {
     const int result =
         emu_launch(launch.function->context->device->memory, launch.function->kernel, launch.grid, launch.block,
                    launch.shared_bytes, parameters, &configuration, &counters, report.data(), report.size());
-    add(state.counters.emulator, counters);
-    MockLaunched &of_kernel = state.launched[launch.function->description.name];
-    ++of_kernel.launches;
-    add(of_kernel.emulator, counters);
+    note(launch, counters);
     if (result != 0)
         return fault(CUresult(result), "%s: %s%s", describe(launch).c_str(), report.data(),
                      describe_pointers(launch).c_str());
+    if (configuration.count)
+        state.counted[identity] = counters;
     return CUDA_SUCCESS;
 }
 

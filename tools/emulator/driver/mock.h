@@ -47,6 +47,9 @@ void mockCounters(MockCounters *);
 size_t mockLaunched(MockLaunched *, size_t count);
 /** Copies what was last written to stderr, "" at first, ended by 0 and cut to fit; gives its full length. */
 size_t mockReport(char *text, size_t bytes);
+/** While it is not 0, a launch like one that was counted before is not run, and counts as the latest of those did: the
+    same kernel with the same sizes and numbers, wherever its pointers point. */
+void mockSkipRepeats(int skip);
 /** Looks kernels up in another table, the symbol `emu_kernels` of a library for the same emulator; NULL: its own. */
 void mockKernels(const void *table);
 

@@ -253,6 +253,7 @@ pub struct Driver {
     counters: unsafe extern "C" fn(*mut Counters),
     launched: unsafe extern "C" fn(*mut Launched, usize) -> usize,
     report: unsafe extern "C" fn(*mut c_char, usize) -> usize,
+    skip_repeats: unsafe extern "C" fn(c_int),
     kernels: unsafe extern "C" fn(*const c_void),
 }
 
@@ -269,6 +270,7 @@ impl Driver {
                 counters: *library.get(b"mockCounters\0")?,
                 launched: *library.get(b"mockLaunched\0")?,
                 report: *library.get(b"mockReport\0")?,
+                skip_repeats: *library.get(b"mockSkipRepeats\0")?,
                 kernels: *library.get(b"mockKernels\0")?,
                 library,
             })
@@ -284,6 +286,14 @@ impl Driver {
     pub fn use_kernels(&self, kernels: &'static Kernels) {
         // SAFETY: it is the table of a library that stays loaded.
         unsafe { (self.kernels)(kernels.table()) };
+    }
+
+    /// Whether, from now on until [`with`] ends, a launch like one that was counted before is not run, and counts as the latest of
+    /// those did: the same kernel with the same sizes and numbers, wherever its pointers point. For counts that do not depend on
+    /// what kernels read, since what such a launch would write is not there.
+    pub fn skip_repeats(&self, skip: bool) {
+        // SAFETY: it takes any number.
+        unsafe { (self.skip_repeats)(c_int::from(skip)) };
     }
 
     /// What was done so far.

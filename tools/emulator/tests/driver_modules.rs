@@ -565,6 +565,34 @@ fn a_launch_is_lost_as_it_is_told_to() {
 }
 
 #[test]
+fn repeats_are_skipped_as_long_as_that_is_asked_for() {
+    let configuration = Configuration { count: true, ..Configuration::default() };
+    configured(configuration, |driver, context| {
+        let stream = context.new_stream().expect("streams are free");
+        let function = load_kernel(&context, add_one()).expect("it runs on the card");
+        let (_input, mut output, parameter) = four_values(&stream);
+        let (_other_input, mut other_output, other) = four_values(&stream);
+        let mut sum_after = |parameter: &AddOne, threads| {
+            for output in [&mut output, &mut other_output] {
+                stream.memset_zeros(output).expect("it is the device's");
+            }
+            launch(&stream, &function, parameter, blocks(1, threads, 0)).expect("it is allowed");
+            let values =
+                [&output, &other_output].map(|output| stream.clone_dtoh(output).expect("it is there"));
+            values.concat().iter().sum::<f32>()
+        };
+        assert_eq!(sum_after(&parameter, 32), 14.0);
+        driver.skip_repeats(true);
+        assert_eq!(sum_after(&other, 32), 0.0, "the same, elsewhere");
+        assert_eq!(sum_after(&other, 64), 14.0, "of another size");
+        driver.skip_repeats(false);
+        assert_eq!(sum_after(&other, 32), 14.0);
+        let counters = driver.counters();
+        assert_eq!((counters.launches, counters.emulator.requested_written), (4, 4 * 16));
+    });
+}
+
+#[test]
 fn functions_end_with_their_module() {
     on_card(9, 0, |driver, context| {
         let stream = context.new_stream().expect("streams are free");
