@@ -1,6 +1,7 @@
 //! The code of `kernels/*.cu`, built into this program, and its lookup by name.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{self, CUresult};
@@ -15,8 +16,19 @@ use super::{DeviceError, Plan, Unavailable, driver};
 pub struct Family {
     /// Its name: that of the file without `.cu`.
     pub name: &'static str,
-    /// Its code for all architectures that it was built for.
-    pub fatbin: &'static [u8],
+    /// Its code for all architectures that it was built for: a fatbin, compressed by Zstandard.
+    pub compressed: &'static [u8],
+}
+
+impl Family {
+    /// Its code as a driver takes it.
+    ///
+    /// # Errors
+    ///
+    /// What is not whole, or not compressed.
+    pub fn code(&self) -> io::Result<Vec<u8>> {
+        zstd::decode_all(self.compressed)
+    }
 }
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -113,8 +125,13 @@ impl Kernels {
                 DeviceError::Plan { plan: *plan, reason }
             }
         })?;
+        let code = family.code().map_err(|error| DeviceError::Driver {
+            action: format!("decompressing kernel family `{}`", family.name),
+            ordinal: info.ordinal,
+            message: error.to_string(),
+        })?;
         let module = context
-            .load_module(Ptx::from_binary(family.fatbin.to_vec()))
+            .load_module(Ptx::from_binary(code))
             .map_err(|error| not_loaded(family.name, info, error.0, driver::message(error)))?;
         loaded.insert(family.name, module.clone());
         Ok(module)

@@ -303,14 +303,22 @@ fn files_of_families_that_are_gone_go() {
         architectures: architectures::parse("80").expect("is a list"),
         only_sm90: false,
     };
-    let keep: Vec<PathBuf> =
+    let mut keep: Vec<PathBuf> =
         ["one.fatbin", "one.sm_80.cubin", "one.ptx", "one.fingerprint", "one.resources.txt", "abi.rs"]
             .map(|name| file(out.join(name)))
             .to_vec();
-    let gone: Vec<PathBuf> =
-        ["two.fatbin", "one.sm_90a.cubin", "two.ptx", "two.fingerprint", "two.resources.txt"]
-            .map(|name| file(out.join(name)))
-            .to_vec();
+    one.compress(out).expect("can be compressed");
+    keep.push(one.compressed(out));
+    let gone: Vec<PathBuf> = [
+        "two.fatbin",
+        "two.fatbin.zst",
+        "one.sm_90a.cubin",
+        "two.ptx",
+        "two.fingerprint",
+        "two.resources.txt",
+    ]
+    .map(|name| file(out.join(name)))
+    .to_vec();
     family::remove_others(out, &[one]).expect("can be removed");
     assert!(keep.iter().all(|path| path.exists()));
     assert!(gone.iter().all(|path| !path.exists()));

@@ -4,6 +4,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use setrank::device::kernels::FAMILIES;
+
 use crate::cubin;
 
 /// The folder.
@@ -105,6 +107,12 @@ fn every_family_is_built() {
         sources.into_iter().filter(|name| sm_90a || !name.ends_with("_sm90")).collect();
     for ending in ["fatbin", "ptx"] {
         assert_eq!(names(Path::new(FOLDER), ending), expected, "<family>.{ending} in {FOLDER}");
+    }
+    let embedded: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+    assert_eq!(embedded, expected);
+    for family in FAMILIES {
+        let fatbin = Path::new(FOLDER).join(format!("{}.fatbin", family.name));
+        assert!(family.code().unwrap() == fs::read(&fatbin).unwrap(), "{} is not embedded", fatbin.display());
     }
     let listing = text(&Path::new(FOLDER).join("kernels.rs"));
     for family in &expected {

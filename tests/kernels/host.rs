@@ -254,7 +254,8 @@ fn code_for_another_card_is_refused_in_words() {
     let Ok(cubin) = std::fs::read(&file) else {
         return println!("skipped: nothing is built for sm_90a");
     };
-    let families = vec![Family { name: "attention", fatbin: cubin.leak() }].leak();
+    let compressed = zstd::encode_all(&cubin[..], 1).unwrap().leak();
+    let families = vec![Family { name: "attention", compressed }].leak();
     on(card((8, 0)), |_| {
         let gpu = Gpu::with_families(0, families).unwrap();
         let message = documents(&[3]).solve(&gpu).unwrap_err().to_string();
@@ -288,7 +289,7 @@ mod planted {
             let launch = plan.forward(false).unwrap();
             let context = CudaContext::new(0).unwrap();
             let stream = context.new_stream().unwrap();
-            let module = context.load_module(Ptx::from_binary(FAMILIES[0].fatbin.to_vec())).unwrap();
+            let module = context.load_module(Ptx::from_binary(FAMILIES[0].code().unwrap())).unwrap();
             let function = module.load_function(launch.kernel).unwrap();
             let config = LaunchConfig {
                 grid_dim: (1, 1, 1),

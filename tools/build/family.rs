@@ -8,7 +8,10 @@ use super::architectures::Architecture;
 use super::error::Error;
 
 /// Endings of the files of families in `OUT_DIR`.
-const ENDINGS: [&str; 5] = [".fatbin", ".cubin", ".ptx", ".resources.txt", ".fingerprint"];
+const ENDINGS: [&str; 6] = [".fatbin", ".fatbin.zst", ".cubin", ".ptx", ".resources.txt", ".fingerprint"];
+
+/// How hard Zstandard tries: above it, two per cent cost many times as long.
+const COMPRESSION: i32 = 9;
 
 /// A family, and what it is built for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,20 @@ impl Family {
             .collect();
         all.extend(self.architectures.iter().map(|architecture| self.cubin(out, architecture)));
         all
+    }
+
+    /// The fatbin as the program has it.
+    pub fn compressed(&self, out: &Path) -> PathBuf {
+        out.join(format!("{}.fatbin.zst", self.name))
+    }
+
+    /// Compresses the fatbin, to an eighth or so.
+    pub fn compress(&self, out: &Path) -> Result<(), Error> {
+        let (from, to) = (out.join(format!("{}.fatbin", self.name)), self.compressed(out));
+        let fatbin = fs::read(&from).map_err(|source| Error::file("read", &from, source))?;
+        let compressed = zstd::encode_all(&fatbin[..], COMPRESSION)
+            .map_err(|source| Error::file("compress", &from, source))?;
+        fs::write(&to, compressed).map_err(|source| Error::file("write", &to, source))
     }
 
     /// The cubin for an architecture.
@@ -83,7 +100,9 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
 /// Removes the files of families and architectures that are built no more: tests read all that they find.
 pub fn remove_others(out: &Path, families: &[Family]) -> Result<(), Error> {
     let mut keep: Vec<PathBuf> = families.iter().flat_map(|family| family.outputs(out)).collect();
-    keep.extend(families.iter().map(|family| out.join(format!("{}.fingerprint", family.name))));
+    for family in families {
+        keep.extend([family.compressed(out), out.join(format!("{}.fingerprint", family.name))]);
+    }
     let cannot = |source| Error::file("read", out, source);
     for entry in fs::read_dir(out).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
@@ -95,14 +114,15 @@ pub fn remove_others(out: &Path, families: &[Family]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rust source of the list of families, for a module that defines `Family { name, fatbin }`.
+/// Rust source of the list of families, for a module that defines `Family { name, compressed }`.
 pub fn listing(families: &[Family]) -> String {
     let mut text = String::from(
         "/// The families of kernels that were built, by name.\npub const FAMILIES: &[Family] = &[\n",
     );
     for Family { name, .. } in families {
-        let fatbin = format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.fatbin\"))");
-        writeln!(text, "    Family {{ name: \"{name}\", fatbin: {fatbin} }},").expect("a string takes all");
+        let fatbin = format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.fatbin.zst\"))");
+        writeln!(text, "    Family {{ name: \"{name}\", compressed: {fatbin} }},")
+            .expect("a string takes all");
     }
     text + "];\n"
 }

@@ -2,9 +2,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `kernels.rs` | `FAMILIES`: name and fatbin of each family, for `src/device` to include |
+//! | `kernels.rs` | `FAMILIES`: name and compressed fatbin of each family, for `src/device` to include |
 //! | `abi.rs` | the structs and constants of `kernels/*.h` |
 //! | `<family>.fatbin` | code for each architecture, and PTX of compute_80 for others |
+//! | `<family>.fatbin.zst` | the same, compressed |
 //! | `<family>.sm_80.cubin`, … | the parts of it |
 //! | `<family>.ptx` | PTX of compute_80; of a family `…_sm90` that of compute_90a, which is not in the fatbin |
 //! | `<family>.resources.txt` | what ptxas says of registers, stack and spills |
@@ -107,11 +108,12 @@ fn build_family(
     if fs::read_to_string(&record).is_ok_and(|of| of == fingerprint)
         && outputs.iter().all(|path| path.exists())
     {
-        return Ok(());
+        return if family.compressed(out).exists() { Ok(()) } else { family.compress(out) };
     }
     // A build that fails half way leaves no fingerprint.
     let _ = fs::remove_file(&record);
     nvcc.compile(family, &command, root, out)?;
+    family.compress(out)?;
     write(&record, &fingerprint)
 }
 

@@ -62,6 +62,7 @@ pub fn build() -> Result<(), Error> {
         let mut arguments = nvcc.arguments(family, &out);
         arguments.push(format!("-I{}", root.join("kernels").display()));
         nvcc.compile(family, &arguments, &folder, &out)?;
+        family.compress(&out)?;
     }
     let listing = out.join("kernels.rs");
     fs::write(&listing, family::listing(&families)).map_err(|source| Error::file("write", &listing, source))
