@@ -432,6 +432,16 @@ __device__ __forceinline__ void tensor_load(Shared to, const void *map, int32_t 
                  : "memory");
 }
 
+// The same of a matrix in panels of columns, from panel `panel` on: of those of a box one stands behind the other. Pieces of
+// rows of 64 bytes are permuted as those of a `Tile<32>`.
+__device__ __forceinline__ void tensor_load(Shared to, const void *map, int32_t column, int32_t row, int32_t panel,
+                                            Shared mbarrier, uint32_t blocks) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(panel), "r"(mbarrier), "h"(static_cast<uint16_t>(blocks))
+                 : "memory");
+}
+
 // Copies `bytes` bytes, a multiple of 16, shared → global, in this thread's bulk group.
 __device__ __forceinline__ void bulk_store(void *to, Shared from, uint32_t bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
@@ -458,11 +468,13 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait() {
 // that names them.
 #define SETRANK_FRAGMENT(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define SETRANK_FOUR(j) SETRANK_FRAGMENT(j), SETRANK_FRAGMENT(j + 1), SETRANK_FRAGMENT(j + 2), SETRANK_FRAGMENT(j + 3)
+#define SETRANK_OPERANDS_1 SETRANK_FRAGMENT(0)
 #define SETRANK_OPERANDS_4 SETRANK_FOUR(0)
 #define SETRANK_OPERANDS_8 SETRANK_OPERANDS_4, SETRANK_FOUR(4)
 #define SETRANK_OPERANDS_16 SETRANK_OPERANDS_8, SETRANK_FOUR(8), SETRANK_FOUR(12)
 #define SETRANK_OPERANDS_24 SETRANK_OPERANDS_16, SETRANK_FOUR(16), SETRANK_FOUR(20)
 #define SETRANK_OPERANDS_32 SETRANK_OPERANDS_24, SETRANK_FOUR(24), SETRANK_FOUR(28)
+#define SETRANK_NAMES_1 "%0, %1, %2, %3"
 #define SETRANK_NAMES_4 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SETRANK_NAMES_8 \
@@ -489,12 +501,12 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait() {
                  : SETRANK_OPERANDS_##J                                                                              \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TRANSPOSED)                     \
                  : "memory")
-#define SETRANK_WGMMA_SHARED(J, COLUMNS, A, B, ADDS, TURNED)                                                          \
+#define SETRANK_WGMMA_SHARED(J, COLUMNS, A, B, ADDS, LEFT_TURNED, TURNED)                                             \
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" #ADDS ", 0;\n"                                                 \
                  "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" SETRANK_NAMES_##J "}, "           \
-                 "%" #A ", %" #B ", p, 1, 1, 0, %" #TURNED ";\n}"                                                     \
+                 "%" #A ", %" #B ", p, 1, 1, %" #LEFT_TURNED ", %" #TURNED ";\n}"                                     \
                  : SETRANK_OPERANDS_##J                                                                              \
-                 : "l"(a), "l"(b), "r"(adds), "n"(TRANSPOSED)                                                         \
+                 : "l"(a), "l"(b), "r"(adds), "n"(LEFT_TRANSPOSED), "n"(TRANSPOSED)                                   \
                  : "memory")
 
 // d [64, 8·J] f32 = a [64, 16] · b [16, 8·J], plus what d was where `add`, of the four warps of a warpgroup together, in the
@@ -502,8 +514,9 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait() {
 // in shared memory as its descriptor says, its inner index along the rows, or, with TRANSPOSED, across them.
 template <bool TRANSPOSED, int J>
 __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add) {
-    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
+    static_assert(J == 1 || J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const uint32_t adds = add;
+    if constexpr (J == 1) SETRANK_WGMMA(1, 8, 4, 5, 6, 7, 8, 9, 10);
     if constexpr (J == 4) SETRANK_WGMMA(4, 32, 16, 17, 18, 19, 20, 21, 22);
     if constexpr (J == 8) SETRANK_WGMMA(8, 64, 32, 33, 34, 35, 36, 37, 38);
     if constexpr (J == 16) SETRANK_WGMMA(16, 128, 64, 65, 66, 67, 68, 69, 70);
@@ -511,27 +524,30 @@ __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], const uint32
     if constexpr (J == 32) SETRANK_WGMMA(32, 256, 128, 129, 130, 131, 132, 133, 134);
 }
 
-// The same with a in shared memory, its inner index along the rows.
-template <bool TRANSPOSED, int J>
+// The same with a in shared memory, its inner index along the rows, or, with LEFT_TRANSPOSED, across them.
+template <bool TRANSPOSED, bool LEFT_TRANSPOSED = false, int J>
 __device__ __forceinline__ void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add) {
-    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
+    static_assert(J == 1 || J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
     const uint32_t adds = add;
-    if constexpr (J == 4) SETRANK_WGMMA_SHARED(4, 32, 16, 17, 18, 19);
-    if constexpr (J == 8) SETRANK_WGMMA_SHARED(8, 64, 32, 33, 34, 35);
-    if constexpr (J == 16) SETRANK_WGMMA_SHARED(16, 128, 64, 65, 66, 67);
-    if constexpr (J == 24) SETRANK_WGMMA_SHARED(24, 192, 96, 97, 98, 99);
-    if constexpr (J == 32) SETRANK_WGMMA_SHARED(32, 256, 128, 129, 130, 131);
+    if constexpr (J == 1) SETRANK_WGMMA_SHARED(1, 8, 4, 5, 6, 7, 8);
+    if constexpr (J == 4) SETRANK_WGMMA_SHARED(4, 32, 16, 17, 18, 19, 20);
+    if constexpr (J == 8) SETRANK_WGMMA_SHARED(8, 64, 32, 33, 34, 35, 36);
+    if constexpr (J == 16) SETRANK_WGMMA_SHARED(16, 128, 64, 65, 66, 67, 68);
+    if constexpr (J == 24) SETRANK_WGMMA_SHARED(24, 192, 96, 97, 98, 99, 100);
+    if constexpr (J == 32) SETRANK_WGMMA_SHARED(32, 256, 128, 129, 130, 131, 132);
 }
 
 #undef SETRANK_WGMMA
 #undef SETRANK_WGMMA_SHARED
 #undef SETRANK_FRAGMENT
 #undef SETRANK_FOUR
+#undef SETRANK_OPERANDS_1
 #undef SETRANK_OPERANDS_4
 #undef SETRANK_OPERANDS_8
 #undef SETRANK_OPERANDS_16
 #undef SETRANK_OPERANDS_24
 #undef SETRANK_OPERANDS_32
+#undef SETRANK_NAMES_1
 #undef SETRANK_NAMES_4
 #undef SETRANK_NAMES_8
 #undef SETRANK_NAMES_16

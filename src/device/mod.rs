@@ -81,6 +81,6 @@ pub use {
     operands::Operands,
     profile::KernelTime,
     staging::Staging,
-    tensor_map::TensorMap,
+    tensor_map::{Panels, TensorMap},
     uploads::{Package, Uploads},
 };

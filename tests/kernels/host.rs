@@ -5,7 +5,7 @@ use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 use half::bf16;
 use setrank::device::kernels::FAMILIES;
-use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Unavailable, check, probe};
+use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Panels, Unavailable, check, probe};
 use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
 use setrank_emulator::driver::{self, Configuration};
@@ -145,6 +145,26 @@ fn tensor_maps_are_of_whole_matrices() {
             ),
         ] {
             let error = gpu.tensor_map(&matrix, shape, box_rows).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let in_rows = Panels::of_rows(50, 128);
+        for panels in [in_rows, Panels::apart(50, 128, 64), Panels::apart(50, 128, 32)] {
+            gpu.panels_map(&matrix, panels, [2, 64]).unwrap();
+        }
+        for (panels, size, says) in [
+            (Panels { count: 3, ..in_rows }, [2, 64], "a tensor map of a matrix of 6400 values, not 9600"),
+            (
+                in_rows,
+                [257, 64],
+                "making a tensor map of 2 panels of 50 × 64 values on GPU 0 failed: CUDA_ERROR_INVALID_VALUE",
+            ),
+            (
+                Panels { row_stride: 12, ..in_rows },
+                [2, 64],
+                "making a tensor map of 2 panels of 50 × 64 values on GPU 0 failed: CUDA_ERROR_INVALID_VALUE",
+            ),
+        ] {
+            let error = gpu.panels_map(&matrix, panels, size).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     });

@@ -91,7 +91,7 @@ void Worker::bulk_load(Thread &thread, Shared to, uint64_t from, uint32_t bytes,
     if (counting) {
         count_bulk(operation, from, bytes);
     }
-    begin_load({operation, to, bytes, host, bytes, bytes, 1, 0, false, at, false, thread.number, site});
+    begin_load({operation, to, bytes, host, bytes, bytes, 1, 0, 0, at, false, thread.number, site});
 }
 
 // A load into this block is issued, by a thread of this or another one of the cluster.
@@ -121,11 +121,13 @@ void Worker::begin_load(const BulkLoad &load) {
 
 void Worker::land(BulkLoad &load) {
     load.landed = true;
+    // Bits 4 and on of an address are turned by its bits 7 and on.
+    const uint32_t turned = load.permuted_bytes != 0 ? load.permuted_bytes / BULK_UNIT - 1 : 0;
     for (uint32_t row = 0; row < load.bytes / load.row_bytes; ++row) {
         const uint32_t inside = row < load.inside_rows ? load.inside_bytes : 0;
         for (uint32_t piece = 0; piece < load.row_bytes; piece += BULK_UNIT) {
             Shared to = load.to + row * load.row_bytes + piece;
-            to ^= load.permuted ? (to >> 7 & 7) << 4 : 0;
+            to ^= (to >> 7 & turned) << 4;
             const uint32_t bytes = std::min(inside - std::min(inside, piece), BULK_UNIT);
             if (bytes != 0) {
                 memcpy(shared + to, load.from + row * load.stride + piece, bytes);

@@ -55,7 +55,7 @@ template <class Take> void for_each_piece(uint64_t bits, uint32_t outer, bool tr
 // The same with those of both operands, as far as they stand there.
 template <class Take> void for_each_piece(const WgmmaOperands &operands, Take take) {
     if (!operands.in_registers) {
-        for_each_piece(operands.left, GROUP_WARPS * ROWS_OF_WARP / ATOM, false, take);
+        for_each_piece(operands.left, GROUP_WARPS * ROWS_OF_WARP / ATOM, operands.left_transposed, take);
     }
     for_each_piece(operands.right, operands.fragments, operands.transposed, take);
 }

@@ -15,8 +15,9 @@ namespace {
 constexpr uint32_t POISON = 0xffffffff;
 
 bool same(const WgmmaOperands &a, const WgmmaOperands &b) {
-    return a.fragments == b.fragments && a.in_registers == b.in_registers && a.transposed == b.transposed &&
-           a.add == b.add && (a.in_registers || a.left == b.left) && a.right == b.right;
+    return a.fragments == b.fragments && a.in_registers == b.in_registers &&
+           a.left_transposed == b.left_transposed && a.transposed == b.transposed && a.add == b.add &&
+           (a.in_registers || a.left == b.left) && a.right == b.right;
 }
 
 bool covers(const FencedRegisters &known, const void *at, size_t bytes) {
@@ -276,7 +277,7 @@ void Worker::multiply_warp(Warp &warp, const WgmmaOperands &operands, Site site)
             memcpy(&a[g + 8][2 * t + 8], from + 3, 4);
         }
     } else {
-        read_operand(operands.left, GROUP_WARPS * ROWS_OF_WARP / ATOM, false, left, site);
+        read_operand(operands.left, GROUP_WARPS * ROWS_OF_WARP / ATOM, operands.left_transposed, left, site);
         memcpy(a, left[warp.number % GROUP_WARPS * ROWS_OF_WARP], sizeof(a));
     }
     read_operand(operands.right, operands.fragments, operands.transposed, right, site);

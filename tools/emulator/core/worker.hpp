@@ -70,10 +70,10 @@ struct BulkLoad {
     uint32_t bytes;
     const unsigned char *from;
     // Of a box of a matrix: bytes of its rows, of these the ones that are inside of the matrix, rows that are, and how far
-    // those are apart. What is outside is 0. Whether pieces of its rows are permuted.
+    // those are apart. What is outside is 0. Bytes of rows whose pieces are permuted, if they are.
     uint32_t row_bytes, inside_bytes, inside_rows;
     uint64_t stride;
-    bool permuted;
+    uint32_t permuted_bytes;
     Shared mbarrier;
     bool landed;
     uint32_t thread;

@@ -3,11 +3,11 @@
 use half::bf16;
 use serde_json::json;
 use setrank::device::kernels::Family;
-use setrank::device::{Buffer, DeviceError, DeviceRepr, Gpu, Parameter, Plan, TensorMap};
+use setrank::device::{Buffer, DeviceError, DeviceRepr, Gpu, Panels, Parameter, Plan, TensorMap};
 
 use crate::mismatch::Mismatch;
 use crate::outcome::Outcome;
-use crate::vectors::{Matrix, Micro, SHARED_BYTES, Vector};
+use crate::vectors::{InPanels, Matrix, Micro, SHARED_BYTES, Vector};
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
@@ -99,8 +99,17 @@ fn launch(gpu: &Gpu, family: &'static str, vector: &Vector) -> Result<Vec<u32>, 
             // download has waited for it.
             unsafe { gpu.launch(&plan, &arguments) }?;
         }
-        Some(Matrix { rows, columns, box_rows }) => {
-            let map = gpu.tensor_map(&from, [rows, columns], box_rows)?;
+        Some(Matrix { rows, columns, box_rows, panels }) => {
+            let map = match panels {
+                None => gpu.tensor_map(&from, [rows, columns], box_rows),
+                Some(InPanels { width, of_box, apart }) => {
+                    let panels = match apart {
+                        true => Panels::apart(rows, columns, width),
+                        false => Panels::of_rows(rows, columns),
+                    };
+                    gpu.panels_map(&from, panels, [of_box, box_rows])
+                }
+            }?;
             // SAFETY: as above, and a kernel whose vectors have a matrix takes a tensor map.
             unsafe { gpu.launch(&plan, &TensorArguments { map, arguments, unused: [0; 10] }) }?;
         }

@@ -120,7 +120,7 @@ struct WgmmaOperands {
     // Descriptors of a, unless it is in registers, and of b.
     uint64_t left, right;
     uint32_t fragments;
-    bool in_registers, transposed, add;
+    bool in_registers, left_transposed, transposed, add;
 };
 
 // Registers that wgmma_fence is given, or wgmma_wait.
@@ -130,21 +130,27 @@ struct Registers {
 };
 
 // A CUtensorMap as the mock driver and the launches of tests make it: a matrix of 16-bit values in global memory, rows
-// `row_bytes` apart, of which tensor copies take boxes. Rows of a box of 128 bytes have their pieces permuted.
+// `row_bytes` apart, of which tensor copies take boxes; or one in panels of columns, `panel_bytes` apart. Rows of a box that
+// `permuted_bytes` says, 128 or 64, have their pieces permuted.
 struct TensorMap {
     uint64_t address, columns, rows, row_bytes;
     uint32_t box_columns, box_rows;
     // TENSOR_MAP, so that what is no map is noticed.
     uint64_t mark;
-    uint64_t unused[10];
+    uint64_t panels, panel_bytes;
+    uint32_t box_panels, permuted_bytes;
+    // Its dimensions: 3 in panels, else 2, and there is one panel.
+    uint64_t rank;
+    uint64_t unused[6];
 };
 static_assert(sizeof(TensorMap) == 128);
 constexpr uint64_t TENSOR_MAP = 0x70616d20726f736e;
 
-// A box of a matrix, from row `row` and column `column` on, and the blocks of the cluster that get it, a bit each.
+// A box of a matrix, from this column, row and panel on, and the blocks of the cluster that get it, a bit each.
 struct TensorBox {
     const TensorMap *map;
-    int32_t column, row;
+    uint32_t rank;
+    int32_t from[3];
     uint32_t blocks;
 };
 

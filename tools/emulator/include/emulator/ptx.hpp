@@ -230,7 +230,13 @@ inline void bulk_load(Shared to, const void *from, uint32_t bytes, Shared mbarri
 
 inline void tensor_load(Shared to, const void *map, int32_t column, int32_t row, Shared mbarrier, uint32_t blocks,
                         emu::Site site = emu::Site::here()) {
-    const emu::TensorBox box{static_cast<const emu::TensorMap *>(map), column, row, blocks};
+    const emu::TensorBox box{static_cast<const emu::TensorMap *>(map), 2, {column, row, 0}, blocks};
+    emu::block().core->tensor_load(&emu::thread(), to, &box, mbarrier, site);
+}
+
+inline void tensor_load(Shared to, const void *map, int32_t column, int32_t row, int32_t panel, Shared mbarrier,
+                        uint32_t blocks, emu::Site site = emu::Site::here()) {
+    const emu::TensorBox box{static_cast<const emu::TensorMap *>(map), 3, {column, row, panel}, blocks};
     emu::block().core->tensor_load(&emu::thread(), to, &box, mbarrier, site);
 }
 
@@ -250,15 +256,15 @@ template <int PENDING> inline void bulk_wait() { emu::block().core->bulk_wait(&e
 template <bool TRANSPOSED, int J>
 inline void wgmma_m64k16_bf16(float (&d)[J][4], const uint32_t (&a)[4], uint64_t b, bool add,
                               emu::Site site = emu::Site::here()) {
-    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
-    const emu::WgmmaOperands operands{d[0], a, 0, b, J, true, TRANSPOSED, add};
+    static_assert(J == 1 || J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
+    const emu::WgmmaOperands operands{d[0], a, 0, b, J, true, false, TRANSPOSED, add};
     emu::block().core->wgmma(&emu::thread(), &operands, site);
 }
 
-template <bool TRANSPOSED, int J>
+template <bool TRANSPOSED, bool LEFT_TRANSPOSED = false, int J>
 inline void wgmma_m64k16_bf16(float (&d)[J][4], uint64_t a, uint64_t b, bool add, emu::Site site = emu::Site::here()) {
-    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
-    const emu::WgmmaOperands operands{d[0], nullptr, a, b, J, false, TRANSPOSED, add};
+    static_assert(J == 1 || J == 4 || J == 8 || J == 16 || J == 24 || J == 32);
+    const emu::WgmmaOperands operands{d[0], nullptr, a, b, J, false, LEFT_TRANSPOSED, TRANSPOSED, add};
     emu::block().core->wgmma(&emu::thread(), &operands, site);
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use setrank_emulator::emulate::{self, Config, Counters, Fault, Report};
 use setrank_emulator::kernels::{Kernels, Sources};
-use setrank_emulator::launch::{Buffer, Launch, Pointer, tensor_map};
+use setrank_emulator::launch::{Buffer, Launch, Pointer, panels_map, tensor_map};
 
-use crate::vectors::{Matrix, SHARED_BYTES, Vector};
+use crate::vectors::{InPanels, Matrix, SHARED_BYTES, Vector};
 
 /// The path of a test kernel's source.
 pub fn source(name: &str) -> PathBuf {
@@ -47,9 +47,15 @@ pub fn launch_of(vector: &Vector) -> Launch {
     let mut launch = launch(kernel, *threads, input, *output_words, *a, *b);
     launch.grid = [*blocks, 1, 1];
     launch.shared_bytes = SHARED_BYTES;
-    if let Some(Matrix { rows, columns, box_rows }) = vector.matrix {
+    if let Some(Matrix { rows, columns, box_rows, panels }) = vector.matrix {
         // TensorArguments: a tensor map of the input comes first, and the struct is filled up.
-        let map = tensor_map([rows, columns], [box_rows, 64]);
+        let map = match panels {
+            None => tensor_map([rows, columns], [box_rows, 64]),
+            Some(InPanels { width, of_box, apart }) => {
+                let strides = if apart { [rows * width, width] } else { [width, columns] };
+                panels_map([columns / width, rows, width], strides, [of_box, box_rows, width as u32])
+            }
+        };
         let mut parameter: Vec<u8> = map.iter().flat_map(|word| word.to_ne_bytes()).collect();
         launch.pointers.iter_mut().for_each(|pointer| pointer.at += parameter.len());
         launch.pointers.push(Pointer { at: 0, buffer: 0, offset: 0 });

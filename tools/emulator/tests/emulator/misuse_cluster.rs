@@ -29,6 +29,7 @@ fn blocks_that_are_not_there() {
 #[test]
 fn boxes_that_cannot_be_copied() {
     always("no_map", Fault::LaunchFailed, "of what is no tensor map");
+    always("panels_of_a_matrix", Fault::LaunchFailed, "of 3 dimensions, by a map of 2");
     always("box_misaligned", Fault::Misaligned, "is not aligned to 128");
     always("mbarrier_not_fenced", Fault::LaunchFailed, "has not called fence_mbarrier_init since");
     always("over_what_the_other_has_stored", Fault::LaunchFailed, "has not called fence_proxy_async since");

@@ -52,6 +52,11 @@ KERNEL no_map(const __grid_constant__ TensorArguments p) {
     if (is_first()) ptx::tensor_load(ptx::shared_base(), p.map + 2, 0, 0, full(), 1); // reported
 }
 
+KERNEL panels_of_a_matrix(const __grid_constant__ TensorArguments p) {
+    begin();
+    if (is_first()) ptx::tensor_load(ptx::shared_base(), p.map, 0, 0, 0, full(), 1); // reported
+}
+
 KERNEL box_misaligned(const __grid_constant__ TensorArguments p) {
     begin();
     if (is_first()) ptx::tensor_load(ptx::shared_base() + 64, p.map, 0, 0, full(), 1); // reported

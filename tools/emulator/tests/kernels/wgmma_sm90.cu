@@ -36,7 +36,8 @@ __device__ __forceinline__ void fill(const TestArguments &p) {
     ptx::barrier();
 }
 
-template <int J, bool TRANSPOSED, bool IN_SHARED> __device__ __forceinline__ void multiply(const TestArguments &p) {
+template <int J, bool TRANSPOSED, bool IN_SHARED, bool LEFT_TRANSPOSED>
+__device__ __forceinline__ void multiply(const TestArguments &p) {
     const uint32_t thread = threadIdx.x;
     float c[J][4];
     uint32_t a[1][4];
@@ -45,7 +46,7 @@ template <int J, bool TRANSPOSED, bool IN_SHARED> __device__ __forceinline__ voi
     const uint64_t left = descriptor(p.input), right = descriptor(p.input + 2);
     ptx::wgmma_fence(c, a);
     if constexpr (IN_SHARED) {
-        ptx::wgmma_m64k16_bf16<TRANSPOSED>(c, left, right, p.b != 0);
+        ptx::wgmma_m64k16_bf16<TRANSPOSED, LEFT_TRANSPOSED>(c, left, right, p.b != 0);
     } else {
         ptx::wgmma_m64k16_bf16<TRANSPOSED>(c, a[0], right, p.b != 0);
     }
@@ -55,21 +56,24 @@ template <int J, bool TRANSPOSED, bool IN_SHARED> __device__ __forceinline__ voi
 }
 
 template <int J> __device__ __forceinline__ void multiply(const TestArguments &p) {
-    switch (p.a % 4) {
-    case 0: multiply<J, false, false>(p); break;
-    case 1: multiply<J, true, false>(p); break;
-    case 2: multiply<J, false, true>(p); break;
-    default: multiply<J, true, true>(p); break;
+    switch (p.a % 8) {
+    case 0: multiply<J, false, false, false>(p); break;
+    case 1: multiply<J, true, false, false>(p); break;
+    case 2: multiply<J, false, true, false>(p); break;
+    case 3: multiply<J, true, true, false>(p); break;
+    case 6: multiply<J, false, true, true>(p); break;
+    default: multiply<J, true, true, true>(p); break;
     }
 }
 
 } // namespace
 
-// The sum of c, if `b` is not 0, and the product. In `a`: 1, b is transposed; 2, a is in shared memory; and four times the
-// number of fragments.
+// The sum of c, if `b` is not 0, and the product. In `a`: 1, b is transposed; 2, a is in shared memory; 4, and transposed; and
+// eight times the number of fragments.
 extern "C" __global__ void __launch_bounds__(128) wgmma(const __grid_constant__ TestArguments p) {
     fill(p);
-    switch (p.a / 4) {
+    switch (p.a / 8) {
+    case 1: multiply<1>(p); break;
     case 4: multiply<4>(p); break;
     case 8: multiply<8>(p); break;
     case 16: multiply<16>(p); break;

@@ -65,15 +65,28 @@ pub struct Vector {
     pub matrix: Option<Matrix>,
 }
 
-/// A matrix, row-major, of which boxes of so many rows and 64 columns are copied.
+/// A matrix, row-major, of which boxes of so many rows and 64 columns are copied; or one in panels, of which boxes are.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
     /// Rows.
     pub rows: usize,
-    /// Columns.
+    /// Columns, of all panels.
     pub columns: usize,
     /// Rows of a box.
     pub box_rows: u32,
+    /// The panels.
+    pub panels: Option<InPanels>,
+}
+
+/// How a matrix stands in panels of so many columns, and how many a box has.
+#[derive(Clone, Copy, Debug)]
+pub struct InPanels {
+    /// Columns of a panel.
+    pub width: usize,
+    /// Panels of a box.
+    pub of_box: u32,
+    /// Whether a panel stands behind the other, and not beside it, in rows of all columns.
+    pub apart: bool,
 }
 
 impl Vector {
@@ -107,7 +120,7 @@ pub struct Micro {
 pub const SHARED_BYTES: u32 = 40 << 10;
 
 /// All of them; those in `…_sm90` run on compute capability 9.0 alone.
-pub const ALL: [Micro; 18] = [
+pub const ALL: [Micro; 20] = [
     Micro { source: "plain", kernel: "copy", vectors: plain::copy },
     Micro { source: "plain", kernel: "add", vectors: plain::add },
     Micro { source: "memory", kernel: "every_width", vectors: memory::every_width },
@@ -124,6 +137,8 @@ pub const ALL: [Micro; 18] = [
     Micro { source: "warp_sm90", kernel: "stmatrix_transposed", vectors: warp::stmatrix_transposed },
     Micro { source: "copies_sm90", kernel: "bulk", vectors: copies::bulk },
     Micro { source: "cluster_sm90", kernel: "boxes", vectors: cluster::boxes },
+    Micro { source: "cluster_sm90", kernel: "panels_of_32", vectors: cluster::panels_of_32 },
+    Micro { source: "cluster_sm90", kernel: "panels_of_64", vectors: cluster::panels_of_64 },
     Micro { source: "wgmma_sm90", kernel: "wgmma", vectors: wgmma::wgmma },
     Micro { source: "wgmma_sm90", kernel: "wgmma_groups", vectors: wgmma::groups },
 ];

@@ -152,6 +152,17 @@ pub fn wgmma() -> Vec<Vector> {
     }
     let far = Layout { leading: 2048, stride: 1024, ..Layout::dense(32, true, 0) };
     cases.push((plain, far, false, 8));
+    // a, too, by columns; b of one fragment.
+    for row_bytes in [16, 32, 64, 128] {
+        let left = Layout::dense(row_bytes, true, LEFT);
+        for transposed in [false, true] {
+            cases.push((left, Layout::dense(128, transposed, 0), true, if transposed { 32 } else { 8 }));
+        }
+        cases.push((left, Layout::dense(16, false, 0), true, 1));
+    }
+    let far = Layout { leading: 4096, stride: 2048, ..Layout::dense(64, true, LEFT) };
+    cases.push((far, Layout::dense(128, true, 0), true, 16));
+    cases.push((plain, Layout::dense(16, false, 0), false, 1));
     for count in [16, 24, 32] {
         for (row_bytes, transposed) in [(128, false), (32, true)] {
             let right = Layout::dense(row_bytes, transposed, 0);
@@ -162,7 +173,8 @@ pub fn wgmma() -> Vec<Vector> {
         let add = number % 3 != 0;
         let sum = |m, n| if add { c(m, n) } else { 0.0 } + product(m, n);
         let expected = (0..THREADS).flat_map(|thread| fragments(thread, count, sum)).collect();
-        let kind = i32::from(right.transposed) + 2 * i32::from(in_shared) + 4 * count as i32;
+        let kinds = [right.transposed, in_shared, in_shared && left.transposed];
+        let kind = (0..).zip(kinds).map(|(bit, is)| i32::from(is) << bit).sum::<i32>() + 8 * count as i32;
         Vector::new("wgmma", 128, &input(left, right, 8 * count), [kind, add.into()], expected)
     };
     cases.into_iter().enumerate().map(of).collect()
