@@ -53,6 +53,9 @@ mod linear;
 #[path = "../tests/kernels/linear_few_rows.rs"]
 mod linear_few_rows;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/linear_sm90.rs"]
+mod linear_sm90;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/linear_wide.rs"]
 mod linear_wide;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

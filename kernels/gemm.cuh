@@ -180,6 +180,13 @@ __device__ __forceinline__ void add_bias(float (&results)[M][N][4], const float 
     });
 }
 
+// Finishes a pair of a gradient's values by one of a matrix: adds it, or, `masked`, is 0 where it is not above 0.
+__device__ __forceinline__ void finish_pair(float &low, float &high, uint32_t pair, bool masked) {
+    const float of_low = bf16_low(pair), of_high = bf16_high(pair);
+    low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
+    high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
+}
+
 // Finishes a gradient by matrices that may be null: adds the one, and is 0 where the other is not above 0. `load(matrix)`
 // copies the rows of the block's results in the background, of the warp's to those of `tile` from `row` on.
 template <int M, class Load>
@@ -195,10 +202,7 @@ __device__ __forceinline__ void finish(float (&results)[M][8][4], const uint16_t
         ptx::cp_async_wait<0>();
         ptx::barrier();
         for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
-            const auto pair = ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4);
-            const float of_low = bf16_low(pair), of_high = bf16_high(pair);
-            low = masked ? (of_low > 0.0f ? low : 0.0f) : low + of_low;
-            high = masked ? (of_high > 0.0f ? high : 0.0f) : high + of_high;
+            finish_pair(low, high, ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4), masked);
         });
         // The next matrix takes its place, and results do.
         ptx::barrier();
@@ -224,8 +228,8 @@ __device__ __forceinline__ void store_bf16(float (&results)[M][8][4], Tile<64> t
 
 // Stores results as f32 to rows of `stride` values. Neighbouring lanes swap a pair of two fragments, so that each has
 // four columns of one.
-template <int M>
-__device__ __forceinline__ void store_f32(const float (&results)[M][8][4], float *to, size_t stride, int lane) {
+template <int M, int N>
+__device__ __forceinline__ void store_f32(const float (&results)[M][N][4], float *to, size_t stride, int lane) {
     const bool odd = lane & 1;
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -233,7 +237,7 @@ __device__ __forceinline__ void store_f32(const float (&results)[M][8][4], float
         for (int half = 0; half < 2; ++half) {
             const int row = m * 16 + half * 8 + (lane >> 2);
 #pragma unroll
-            for (int d = 0; d < 8; d += 2) {
+            for (int d = 0; d < N; d += 2) {
                 const float near[2] = {results[m][d][2 * half], results[m][d][2 * half + 1]};
                 const float far[2] = {results[m][d + 1][2 * half], results[m][d + 1][2 * half + 1]};
                 const float x = ptx::shuffle_xor(odd ? near[0] : far[0], 1);

@@ -211,12 +211,13 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 21] = families![
+pub const FAMILIES: [FamilyCheck; 22] = families![
     "gather": gather::check,
     "unpad": unpad::check,
     "rbf": rbf::check,
     "linear": linear::check,
     "linear_wide": linear::check::wide,
+    "linear_sm90": linear::check::warpgroups,
     "linear_few_rows": linear::check::few_rows,
     "embed": embed::check,
     "attention": attention::check,

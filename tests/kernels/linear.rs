@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use half::bf16;
 use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
 use setrank::device::check::Deviation;
+use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::linear::check::{Answer, InputFinish, PRODUCTS, Problem, Product, group, shape};
 use setrank::ops::linear::{
@@ -80,15 +81,19 @@ impl family::Problem for Group {
     }
 
     fn deviations(&self, launch: &Launch) -> Vec<(&'static str, Deviation)> {
-        let of = |(number, problem): (usize, &Problem)| {
-            problem.deviations(&sums_of_parts(launch, problem, number))
-        };
-        self.0.iter().enumerate().flat_map(of).collect()
+        deviations_of_layers(launch, &self.0)
     }
 }
 
+/// How far the gradients of these layers' parameters are off that one launch left in parts.
+pub fn deviations_of_layers(launch: &Launch, problems: &[Problem]) -> Vec<(&'static str, Deviation)> {
+    let of =
+        |(number, problem): (usize, &Problem)| problem.deviations(&sums_of_parts(launch, problem, number));
+    problems.iter().enumerate().flat_map(of).collect()
+}
+
 /// Names of the buffers of each layer of a launch: dy, x, and the parts of dW and db.
-const LAYERS: [[&str; 4]; 3] = [
+pub const LAYERS: [[&str; 4]; 3] = [
     ["dy", "x", "d_weight", "d_bias"],
     ["dy 1", "x 1", "d_weight 1", "d_bias 1"],
     ["dy 2", "x 2", "d_weight 2", "d_bias 2"],
@@ -113,7 +118,7 @@ fn of_weights(problems: &[&Problem]) -> Launch {
             (at + offset_of!(LinearWeights, d_bias), d_bias, poisoned::<f32>(plan.parts(number) * outputs)),
         ]);
     }
-    family::launch(plan.launch().unwrap(), &plan.numbers(), buffers)
+    family::launch(plan.launch(MatrixKernels::Mma).unwrap(), &plan.numbers(), buffers)
 }
 
 /// dW and db of layer `number` of a launch.

@@ -25,6 +25,7 @@ mod ladder;
 mod layer_norm;
 mod linear;
 mod linear_few_rows;
+mod linear_sm90;
 mod linear_wide;
 mod loss;
 mod model;

@@ -2,11 +2,18 @@
 
 use super::LinearShape;
 use crate::device::Limits;
-use crate::device::abi::{LINEAR_COLUMNS, LINEAR_ROWS, LINEAR_WIDE_COLUMNS, LINEAR_WIDE_ROWS};
+use crate::device::abi::{
+    LINEAR_COLUMNS, LINEAR_ROWS, LINEAR_SM90_BLOCKS, LINEAR_SM90_COLUMNS, LINEAR_SM90_ROWS,
+    LINEAR_WIDE_COLUMNS, LINEAR_WIDE_ROWS,
+};
+use crate::device::choice::MatrixKernels;
 
 /// Rows and columns of a block's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSize {
+    /// 128 × 256 by matrix instructions of warpgroups, in pairs one behind the other in rows: in the place of [`Wide`](Self::Wide)
+    /// ones, where they are asked for.
+    Warpgroups,
     /// 128 × 256: operands are asked for least often.
     Wide,
     /// 128 × 64: of any width.
@@ -21,6 +28,7 @@ impl BlockSize {
     /// Rows of a block.
     pub fn rows(self) -> u32 {
         match self {
+            BlockSize::Warpgroups => LINEAR_SM90_ROWS,
             BlockSize::Wide => LINEAR_WIDE_ROWS,
             BlockSize::Many => LINEAR_ROWS,
             BlockSize::Few => 32,
@@ -30,12 +38,21 @@ impl BlockSize {
 
     /// Columns of a block.
     pub fn columns(self) -> u32 {
-        if self == BlockSize::Wide { LINEAR_WIDE_COLUMNS } else { LINEAR_COLUMNS }
+        match self {
+            BlockSize::Warpgroups => LINEAR_SM90_COLUMNS,
+            BlockSize::Wide => LINEAR_WIDE_COLUMNS,
+            _ => LINEAR_COLUMNS,
+        }
     }
 
-    /// Blocks of results `[rows, columns]`.
+    /// Blocks of results `[rows, columns]`; of the last pair of those by warpgroups one may have no rows.
     pub(super) fn count(self, rows: usize, columns: usize) -> usize {
-        rows.div_ceil(self.rows() as usize) * columns.div_ceil(self.columns() as usize)
+        let of_rows = rows.div_ceil(self.rows() as usize);
+        let of_rows = match self {
+            BlockSize::Warpgroups => of_rows.next_multiple_of(LINEAR_SM90_BLOCKS as usize),
+            _ => of_rows,
+        };
+        of_rows * columns.div_ceil(self.columns() as usize)
     }
 
     /// Those of a layer's forward: the largest with which each multiprocessor has one, if any have.
@@ -59,7 +76,11 @@ impl BlockSize {
             columns.is_multiple_of(blocks.columns() as usize)
                 && blocks.count(rows, columns) >= limits.multiprocessors as usize
         };
-        of.iter().find(enough).copied()
+        let by_warpgroups = |blocks| match (blocks, limits.matrix()) {
+            (BlockSize::Wide, MatrixKernels::Wgmma) => BlockSize::Warpgroups,
+            _ => blocks,
+        };
+        of.iter().find(enough).copied().map(by_warpgroups)
     }
 }
 
@@ -86,5 +107,19 @@ mod tests {
         assert_eq!(of(132 * 128, 256, 768), [BlockSize::Wide; 2]);
         assert_eq!(of(132 * 128, 192, 320), [BlockSize::Many; 2]);
         assert_eq!(of(131 * 128, 256, 256), [BlockSize::Many; 2]);
+    }
+
+    #[test]
+    fn warpgroups_take_what_is_wide_where_they_are_asked_for() {
+        let asked = Limits { wgmma: true, ..Limits::SM_90 };
+        let of = |rows, inputs, outputs| {
+            let shape = LinearShape { rows, inputs, outputs };
+            [BlockSize::of_forward(shape, &asked), BlockSize::of_input(shape, &asked)]
+        };
+        assert_eq!(of(132 * 128, 256, 768), [BlockSize::Warpgroups; 2]);
+        assert_eq!(of(132 * 128, 192, 320), [BlockSize::Many; 2]);
+        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Many]);
+        // Pairs are whole.
+        assert_eq!([1, 256, 257].map(|rows| BlockSize::Warpgroups.count(rows, 512)), [4, 4, 8]);
     }
 }

@@ -1,6 +1,7 @@
 //! Problems of linear layers on a GPU, their exact answers, and what a kernel's answers are held against.
 
 pub mod few_rows;
+pub mod warpgroups;
 pub mod wide;
 
 use std::sync::OnceLock;
@@ -10,9 +11,10 @@ use half::bf16;
 use super::{
     Activation, BlockSize, DeviceLinear, InputGradient, LayerGradients, Layout, LinearPlan, LinearShape,
     WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
-    linear_backward_input_by, linear_backward_weights, linear_forward_by, relu_backward,
+    linear_backward_input_by, linear_backward_weights_by, linear_forward_by, relu_backward,
 };
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
@@ -290,15 +292,18 @@ impl Problem {
                 dx
             }
             Product::InputAdded => return few_rows::inputs_on(gpu, [self]).map(|[answer]| answer),
-            Product::Weights => return gradients_on(gpu, [self]).map(|[answer]| answer),
+            Product::Weights => {
+                return gradients_on(gpu, MatrixKernels::Mma, [self]).map(|[answer]| answer);
+            }
         };
         Ok(vec![wide(&gpu.download(&answer)?)])
     }
 }
 
-/// The gradients of the parameters of layers, by a GPU that computes them at once.
+/// The gradients of the parameters of layers, by a GPU that computes them at once by such instructions.
 fn gradients_on<const LAYERS: usize>(
     gpu: &Gpu,
+    matrix: MatrixKernels,
     problems: [&Problem; LAYERS],
 ) -> Result<[Answer; LAYERS], DeviceError> {
     let layers = problems.iter().map(|problem| {
@@ -308,7 +313,7 @@ fn gradients_on<const LAYERS: usize>(
     });
     let layers = layers.collect::<Result<Vec<_>, DeviceError>>()?;
     let scratch = taken(gpu, WeightsPlan::scratch_len_of(&problems.map(|problem| problem.shape)))?;
-    PendingSums::of(gpu, &scratch, |sums| linear_backward_weights(gpu, &layers, sums))?;
+    PendingSums::of(gpu, &scratch, |sums| linear_backward_weights_by(gpu, matrix, &layers, sums))?;
     let mut answers = [const { Vec::new() }; LAYERS];
     for (answer, layer) in answers.iter_mut().zip(&layers) {
         let [weight, bias] = layer.gradients.each_ref().map(|buffer| gpu.download(buffer));
@@ -370,7 +375,7 @@ fn of_shapes(
         checked.extend(problem.check(&problem.solve(gpu)?, "linear layer"));
     }
     let problems = group(rows_of_group, SEED);
-    for (problem, found) in problems.iter().zip(gradients_on(gpu, problems.each_ref())?) {
+    for (problem, found) in problems.iter().zip(gradients_on(gpu, MatrixKernels::Mma, problems.each_ref())?) {
         checked.extend(problem.check(&found, "one of several linear layers"));
     }
     Ok(checked)

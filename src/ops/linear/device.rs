@@ -2,11 +2,14 @@
 
 use half::bf16;
 
+use super::warpgroups::maps;
 use super::{Activation, BlockSize, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{
-    LINEAR_FORWARD_LAYERS, LINEAR_INPUT_LAYERS, LinearBackwardInput, LinearBackwardWeights, LinearForward,
-    LinearInput, LinearInputLayers, LinearLayers, LinearWeights,
+    LINEAR_FORWARD_LAYERS, LINEAR_INPUT_LAYERS, LINEAR_LAYERS, LinearBackwardInput, LinearBackwardInputWgmma,
+    LinearBackwardWeights, LinearBackwardWeightsWgmma, LinearForward, LinearForwardWgmma, LinearInput,
+    LinearInputLayers, LinearLayers, LinearWeights,
 };
+use crate::device::choice::{self, MatrixKernels};
 use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::partial_sums::PendingSums;
 
@@ -104,7 +107,8 @@ pub fn linear_forward(
     linear_forward_by(gpu, blocks, y, y_layout, x, layer, activation, shape)
 }
 
-/// The same by such blocks, [`Wide`](BlockSize::Wide) ones where there is a multiple of 256 outputs; the bits do not depend on it.
+/// The same by such blocks, [`Wide`](BlockSize::Wide) ones and [`Warpgroups`](BlockSize::Warpgroups) where there is a multiple of
+/// 256 outputs; the bits do not depend on it, but for those of the latter.
 ///
 /// # Errors
 ///
@@ -121,7 +125,7 @@ pub fn linear_forward_by(
     shape: LinearShape,
 ) -> Result<(), DeviceError> {
     let plan = LinearPlan::new(shape, y_layout)?;
-    fits(blocks, shape.outputs)?;
+    fits(gpu, blocks, shape.outputs)?;
     let LinearShape { rows, inputs, outputs } = shape;
     let mut operands = Operands::new(gpu, "a linear layer, forward");
     operands.reads("x [N, in]", x, rows * inputs)?;
@@ -136,6 +140,11 @@ pub fn linear_forward_by(
         y: y.pointer_mut(),
         ..plan.forward_numbers(activation)
     };
+    if blocks == BlockSize::Warpgroups {
+        let maps = maps(gpu, [x, layer.weight], plan.forward_boxes())?;
+        // SAFETY: as below, and the maps are of these buffers.
+        return unsafe { gpu.launch(&launch, &LinearForwardWgmma::new(maps, parameter)) };
+    }
     // SAFETY: the buffers have the kernel's sizes, the output is apart, and memory that is given back is freed in the
     // stream's order.
     unsafe { gpu.launch(&launch, &parameter) }
@@ -205,7 +214,8 @@ pub fn linear_backward_input(
     linear_backward_input_by(gpu, blocks, dx, dy, dy_layout, weight, finish, shape)
 }
 
-/// The same by such blocks, [`Wide`](BlockSize::Wide) ones where there is a multiple of 256 inputs; the bits do not depend on it.
+/// The same by such blocks, [`Wide`](BlockSize::Wide) ones and [`Warpgroups`](BlockSize::Warpgroups) where there is a multiple of
+/// 256 inputs; the bits do not depend on it, but for those of the latter.
 ///
 /// # Errors
 ///
@@ -222,7 +232,7 @@ pub fn linear_backward_input_by(
     shape: LinearShape,
 ) -> Result<(), DeviceError> {
     let plan = LinearPlan::new(shape, dy_layout)?;
-    fits(blocks, shape.inputs)?;
+    fits(gpu, blocks, shape.inputs)?;
     let LinearShape { rows, inputs, outputs } = shape;
     let mut operands = Operands::new(gpu, "a linear layer, gradient of the input");
     operands.reads("dy [N, out]", dy, rows * outputs)?;
@@ -243,6 +253,11 @@ pub fn linear_backward_input_by(
         dx: dx.pointer_mut(),
         ..plan.backward_input_numbers()
     };
+    if blocks == BlockSize::Warpgroups {
+        let maps = maps(gpu, [dy, weight], plan.input_boxes())?;
+        // SAFETY: as in `linear_forward`.
+        return unsafe { gpu.launch(&launch, &LinearBackwardInputWgmma::new(maps, parameter)) };
+    }
     // SAFETY: as in `linear_forward`.
     unsafe { gpu.launch(&launch, &parameter) }
 }
@@ -287,8 +302,11 @@ pub fn linear_backward_input_layers(
     Ok(())
 }
 
-/// Refuses blocks that the columns of results do not fill.
-fn fits(blocks: BlockSize, columns: usize) -> Result<(), DeviceError> {
+/// Refuses blocks that the columns of results do not fill, and those by warpgroups where the card has no such instructions.
+fn fits(gpu: &Gpu, blocks: BlockSize, columns: usize) -> Result<(), DeviceError> {
+    if blocks == BlockSize::Warpgroups {
+        choice::check_wgmma(gpu.info())?;
+    }
     if columns.is_multiple_of(blocks.columns() as usize) {
         return Ok(());
     }
@@ -353,11 +371,30 @@ pub fn linear_backward_weights(
     layers: &[LayerGradients],
     sums: &mut PendingSums,
 ) -> Result<(), DeviceError> {
+    linear_backward_weights_by(gpu, gpu.limits().matrix(), layers, sums)
+}
+
+/// The same by kernels of these matrix instructions, where there are some for layers of these widths.
+///
+/// # Errors
+///
+/// As [`linear_forward`].
+pub fn linear_backward_weights_by(
+    gpu: &Gpu,
+    matrix: MatrixKernels,
+    layers: &[LayerGradients],
+    sums: &mut PendingSums,
+) -> Result<(), DeviceError> {
     let plan = WeightsPlan::new(layers.iter().map(|layer| (layer.shape, layer.layout)))?;
     let mut operands = Operands::new(gpu, "linear layers, gradients of their parameters");
     let scratch = sums.room(gpu, plan.scratch_len(), 2 * layers.len())?;
     operands.scratch("scratch", &scratch, scratch.len())?;
+    let by_warpgroups = plan.is_by_warpgroups(matrix);
+    if by_warpgroups {
+        choice::check_wgmma(gpu.info())?;
+    }
     let mut parameter = plan.numbers();
+    let mut of_layers = [[[0; 16]; 2]; LINEAR_LAYERS as usize];
     let (mut pending, mut used) = (Vec::with_capacity(2 * layers.len()), 0);
     for (number, layer) in layers.iter().enumerate() {
         let LayerGradients { gradients: [weight, bias], dy, x, .. } = layer;
@@ -372,13 +409,23 @@ pub fn linear_backward_weights(
             scratch.part(used - len..used)
         };
         let (mut weight_parts, mut bias_parts) = (take(count * outputs * inputs)?, take(count * outputs)?);
+        // Of no rows there is none, and no block takes it.
+        if by_warpgroups && rows > 0 {
+            of_layers[number] = maps(gpu, [dy, x], plan.boxes(number))?;
+        }
         let of_layer = &mut parameter.layers[number];
         (of_layer.dy, of_layer.x) = (dy.pointer(), x.pointer());
         (of_layer.d_weight, of_layer.d_bias) = (weight_parts.pointer_mut(), bias_parts.pointer_mut());
         pending.extend([(weight, weight_parts, count), (bias, bias_parts, count)]);
     }
-    let Some(launch) = plan.launch() else { return Ok(()) };
+    let Some(launch) = plan.launch(matrix) else { return Ok(()) };
     // SAFETY: as in `linear_forward`; the parts fill the scratch.
-    unsafe { gpu.launch(&launch, &parameter) }?;
+    unsafe {
+        if by_warpgroups {
+            gpu.launch(&launch, &LinearBackwardWeightsWgmma::new(of_layers, parameter))
+        } else {
+            gpu.launch(&launch, &parameter)
+        }
+    }?;
     pending.into_iter().try_for_each(|(into, parts, count)| sums.add(into, parts, count))
 }

@@ -9,6 +9,8 @@ mod device;
 #[cfg(feature = "cuda")]
 mod plan;
 #[cfg(feature = "cuda")]
+mod warpgroups;
+#[cfg(feature = "cuda")]
 mod weights;
 
 #[cfg(feature = "cuda")]
@@ -17,11 +19,13 @@ pub use block_size::BlockSize;
 pub use device::{
     DeviceLinear, InputGradient, LayerForward, LayerGradients, LayerInput, PendingInput,
     linear_backward_input, linear_backward_input_by, linear_backward_input_layers, linear_backward_weights,
-    linear_forward, linear_forward_by, linear_forward_layers,
+    linear_backward_weights_by, linear_forward, linear_forward_by, linear_forward_layers,
 };
 #[cfg(feature = "cuda")]
 pub use plan::{Layout, LinearPlan, LinearShape};
 use rayon::prelude::*;
+#[cfg(feature = "cuda")]
+pub use warpgroups::Boxes;
 #[cfg(feature = "cuda")]
 pub use weights::WeightsPlan;
 

@@ -3,8 +3,8 @@
 use super::{Activation, BlockSize};
 use crate::device::abi::{
     LINEAR_COLUMNS, LINEAR_FEW_ROWS_STAGES, LINEAR_FEW_ROWS_THREADS, LINEAR_FORWARD_LAYERS,
-    LINEAR_INPUT_LAYERS, LINEAR_ROWS, LINEAR_THREADS, LINEAR_WIDE_THREADS, LinearBackwardInput,
-    LinearForward, LinearInput, LinearInputLayers, LinearLayers,
+    LINEAR_INPUT_LAYERS, LINEAR_ROWS, LINEAR_SM90_SHARED_BYTES, LINEAR_SM90_THREADS, LINEAR_THREADS,
+    LINEAR_WIDE_THREADS, LinearBackwardInput, LinearForward, LinearInput, LinearInputLayers, LinearLayers,
 };
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::sizes::{MAX_WIDTH, refuse_rows, refuse_width};
@@ -83,6 +83,7 @@ impl LinearPlan {
     /// The launch of a layer's forward by such blocks; `None` where there is nothing to do.
     pub fn forward(&self, blocks: BlockSize) -> Option<Plan> {
         let kernel = match blocks {
+            BlockSize::Warpgroups => "linear_wgmma_forward",
             BlockSize::Wide => "linear_wide_forward",
             BlockSize::Many => "linear_forward",
             BlockSize::Few => "linear_few_rows_32",
@@ -108,21 +109,25 @@ impl LinearPlan {
         (layers > 0).then_some(Plan { grid, ..plan })
     }
 
-    /// The launch of the gradient of its input, by blocks that are [`Wide`](BlockSize::Wide) or [`Many`](BlockSize::Many); `None`
-    /// where there is nothing to do.
+    /// The launch of the gradient of its input, by blocks that are [`Warpgroups`](BlockSize::Warpgroups), [`Wide`](BlockSize::Wide)
+    /// or [`Many`](BlockSize::Many); `None` where there is nothing to do.
     pub fn backward_input(&self, blocks: BlockSize) -> Option<Plan> {
-        let kernel =
-            if blocks == BlockSize::Wide { "linear_wide_backward_input" } else { "linear_backward_input" };
+        let kernel = match blocks {
+            BlockSize::Warpgroups => "linear_wgmma_backward_input",
+            BlockSize::Wide => "linear_wide_backward_input",
+            _ => "linear_backward_input",
+        };
         self.by_rows(blocks, kernel, self.shape.inputs)
     }
 
     fn by_rows(&self, blocks: BlockSize, kernel: &'static str, columns: usize) -> Option<Plan> {
         let stage_bytes = 2 * 64 * (blocks.rows() + blocks.columns());
-        let (family, block, stages) = match blocks {
-            BlockSize::Wide => ("linear_wide", LINEAR_WIDE_THREADS, 2),
-            BlockSize::Many => ("linear", LINEAR_THREADS, 2),
+        let (family, block, shared_bytes) = match blocks {
+            BlockSize::Warpgroups => ("linear_sm90", LINEAR_SM90_THREADS, LINEAR_SM90_SHARED_BYTES),
+            BlockSize::Wide => ("linear_wide", LINEAR_WIDE_THREADS, 2 * stage_bytes),
+            BlockSize::Many => ("linear", LINEAR_THREADS, 2 * stage_bytes),
             BlockSize::Few | BlockSize::Fewest => {
-                ("linear_few_rows", LINEAR_FEW_ROWS_THREADS, LINEAR_FEW_ROWS_STAGES)
+                ("linear_few_rows", LINEAR_FEW_ROWS_THREADS, LINEAR_FEW_ROWS_STAGES * stage_bytes)
             }
         };
         (self.shape.rows > 0).then_some(Plan {
@@ -130,7 +135,7 @@ impl LinearPlan {
             kernel,
             grid: [blocks.count(self.shape.rows, columns) as u32, 1, 1],
             block,
-            shared_bytes: stages * stage_bytes,
+            shared_bytes,
         })
     }
 
@@ -224,6 +229,18 @@ mod tests {
             let launch = plan.forward(blocks).unwrap();
             assert_eq!((launch.kernel, launch.grid[0], launch.shared_bytes >> 10), (kernel, grid, kib));
             launch.check(&Limits::SM_89).unwrap();
+        }
+        let asked = Limits { wgmma: true, ..Limits::SM_90 };
+        for (launch, kernel, grid) in [
+            (plan.forward(BlockSize::Warpgroups), "linear_wgmma_forward", 12),
+            (plan.backward_input(BlockSize::Warpgroups), "linear_wgmma_backward_input", 4),
+        ] {
+            let launch = launch.unwrap();
+            launch.check(&asked).unwrap();
+            assert_eq!(
+                (launch.kernel, launch.grid[0], launch.shared_bytes),
+                (kernel, grid, (192 << 10) + 320)
+            );
         }
         let launch = plan.forward_layers(6).unwrap();
         assert_eq!((launch.kernel, launch.grid), ("linear_few_rows_layers", [228, 6, 1]));

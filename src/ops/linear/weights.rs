@@ -1,10 +1,12 @@
 //! How the gradients of layers' parameters are launched: those of several layers at once.
 
-use super::{Layout, LinearPlan, LinearShape};
+use super::{Boxes, Layout, LinearPlan, LinearShape};
 use crate::device::abi::{
-    LINEAR_COLUMNS, LINEAR_LAYERS, LINEAR_ROWS, LINEAR_SHARED_BYTES, LINEAR_THREADS, LINEAR_WIDE_INPUTS,
+    LINEAR_COLUMNS, LINEAR_LAYERS, LINEAR_ROWS, LINEAR_SHARED_BYTES, LINEAR_SM90_BLOCKS, LINEAR_SM90_COLUMNS,
+    LINEAR_SM90_ROWS, LINEAR_SM90_SHARED_BYTES, LINEAR_SM90_THREADS, LINEAR_THREADS, LINEAR_WIDE_INPUTS,
     LINEAR_WIDE_OUTPUTS, LINEAR_WIDE_SHARED_BYTES, LINEAR_WIDE_THREADS, LinearBackwardWeights, LinearWeights,
 };
+use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::parts::Parts;
 
@@ -31,6 +33,10 @@ impl Tile {
     const SMALL: Tile = Tile { outputs: LINEAR_ROWS as usize, inputs: LINEAR_COLUMNS as usize, at_once: 4 };
     const WIDE: Tile =
         Tile { outputs: LINEAR_WIDE_OUTPUTS as usize, inputs: LINEAR_WIDE_INPUTS as usize, at_once: 1 };
+
+    /// A block's by warpgroups is turned, which makes as many of them where both widths are multiples of 256.
+    const OF_WARPGROUPS: Tile =
+        Tile { outputs: LINEAR_SM90_ROWS as usize, inputs: LINEAR_SM90_COLUMNS as usize, at_once: 1 };
 
     /// That of layers of these shapes.
     fn of(shapes: &[LinearShape]) -> Self {
@@ -98,10 +104,27 @@ impl WeightsPlan {
         self.layers.iter().map(|(plan, parts)| parts.count * self.tile.blocks(&plan.shape())).sum()
     }
 
+    /// Whether the launch is by warpgroups, where they are asked for: pairs of their blocks are to fill all layers.
+    pub fn is_by_warpgroups(&self, matrix: MatrixKernels) -> bool {
+        let Tile { outputs, inputs, .. } = Tile::OF_WARPGROUPS;
+        let fits = |LinearShape { inputs: of_inputs, outputs: of_outputs, .. }: LinearShape| {
+            of_outputs.is_multiple_of(outputs * LINEAR_SM90_BLOCKS as usize)
+                && of_inputs.is_multiple_of(inputs)
+        };
+        matrix == MatrixKernels::Wgmma && self.layers.iter().all(|(plan, _)| fits(plan.shape()))
+    }
+
+    /// dy and x of a layer, as the kernel by warpgroups takes them.
+    pub fn boxes(&self, layer: usize) -> [Boxes; 2] {
+        self.layers[layer].0.weights_boxes()
+    }
+
     /// The launch; `None` where there is nothing to do.
-    pub fn launch(&self) -> Option<Plan> {
+    pub fn launch(&self, matrix: MatrixKernels) -> Option<Plan> {
         let (blocks, grid) = (self.blocks(), [self.blocks() as u32, 1, 1]);
-        let (family, kernel, block, shared_bytes) = if self.tile == Tile::WIDE {
+        let (family, kernel, block, shared_bytes) = if self.is_by_warpgroups(matrix) {
+            ("linear_sm90", "linear_wgmma_weights", LINEAR_SM90_THREADS, LINEAR_SM90_SHARED_BYTES)
+        } else if self.tile == Tile::WIDE {
             ("linear_wide", "linear_wide_weights", LINEAR_WIDE_THREADS, LINEAR_WIDE_SHARED_BYTES)
         } else {
             ("linear", "linear_backward_weights", LINEAR_THREADS, LINEAR_SHARED_BYTES)
@@ -186,7 +209,7 @@ mod tests {
             // One that is not wide has all blocks small.
             (&[(1 << 20, 256, 1024), (1 << 20, 64, 256)], 34 * 15),
         ] {
-            let launch = plan(shapes).launch().unwrap();
+            let launch = plan(shapes).launch(MatrixKernels::Mma).unwrap();
             assert_eq!(launch.grid, [blocks, 1, 1], "{shapes:?}");
             for card in [Limits::SM_89, Limits::SM_80, Limits::SM_90] {
                 launch.check(&card).unwrap();
@@ -196,6 +219,25 @@ mod tests {
         let begins = several.layers.map(|layer| [layer.first_block, layer.rows_of_part]);
         assert_eq!(several.count, 3);
         assert_eq!(begins, [[0, 192], [4, 0], [4, 128], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0]]);
+    }
+
+    #[test]
+    fn warpgroups_take_layers_that_pairs_of_blocks_fill() {
+        let asked = Limits { wgmma: true, ..Limits::SM_90 };
+        for (shapes, kernel) in [
+            (&[(1 << 20, 1024, 256), (1 << 20, 256, 1024), (1 << 20, 256, 768)][..], "linear_wgmma_weights"),
+            (&[(300, 256, 256), (0, 256, 512)], "linear_wgmma_weights"),
+            (&[(300, 256, 256), (300, 128, 256)], "linear_wide_weights"),
+            (&[(300, 256, 192)], "linear_backward_weights"),
+        ] {
+            let plan = plan(shapes);
+            let launch = plan.launch(MatrixKernels::Wgmma).unwrap();
+            launch.check(&asked).unwrap();
+            // Parts are the same, and so is the number of blocks.
+            assert_eq!((launch.kernel, launch.grid), (kernel, plan.launch(MatrixKernels::Mma).unwrap().grid));
+            let pairs = plan.numbers().layers.map(|layer| layer.first_block % 2);
+            assert!(kernel != "linear_wgmma_weights" || pairs == [0; 8]);
+        }
     }
 
     #[test]
@@ -209,8 +251,10 @@ mod tests {
 
     #[test]
     fn nothing_to_do() {
-        assert_eq!(plan(&[]).launch(), None);
-        assert_eq!(plan(&[(0, 64, 64), (0, 64, 128)]).launch(), None);
+        for matrix in [MatrixKernels::Mma, MatrixKernels::Wgmma] {
+            assert_eq!(plan(&[]).launch(matrix), None);
+            assert_eq!(plan(&[(0, 64, 64), (0, 64, 128)]).launch(matrix), None);
+        }
     }
 
     #[test]

@@ -192,6 +192,8 @@ fn of(
 pub struct Row {
     /// Bytes that differ, read and written.
     pub bytes: f64,
+    /// Bytes that are asked for.
+    pub requested: f64,
     pub wavefronts: f64,
     pub conflicts: f64,
     pub products: f64,
@@ -214,6 +216,7 @@ pub fn row(kernel: &str, shape: &str) -> Row {
     };
     Row {
         bytes: numbers("unique").iter().sum::<f64>() * 1e3,
+        requested: numbers("requested")[0] * 1e3,
         wavefronts: numbers("wavefronts")[0],
         conflicts: numbers("conflicts")[0],
         // Of kernels without any the table says nothing.

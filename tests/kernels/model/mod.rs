@@ -370,9 +370,9 @@ fn one_kernel_for_scores_and_losses_or_three() {
 fn gradients_are_right_by_warpgroups() {
     let mut wrong = Vec::new();
     for (config, attends) in [(config(), true), (imsab(), false)] {
-        let config = ModelConfig { hidden_size: 128, ffn_size: 192, dropout: 0.3, ..config };
+        let config = ModelConfig { hidden_size: 256, num_heads: 4, ffn_size: 256, dropout: 0.3, ..config };
         let problem = Problem::draw(config, &[1, 7, 120, 2], Loss::SoftmaxCrossEntropy, Relus::Decided, 1);
-        // On one multiprocessor networks are one kernel.
+        // On one multiprocessor networks are one kernel, and layers are wide.
         on_gpu_with(Some(1), |gpu| {
             let on_one = gpu.limits().multiprocessors == 1;
             // A card of another compute capability has no such kernels.
@@ -383,9 +383,15 @@ fn gradients_are_right_by_warpgroups() {
             wrong.extend(found.into_iter().map(|wrong| format!("{:?}: {wrong}", problem.loss)));
             let launched = learner.gpu().end_profile().unwrap();
             let has = |beginning| launched.iter().any(|time| time.kernel.starts_with(beginning));
-            for kernel in ["feed_forward_wgmma_", "feed_forward_backward_wgmma_"] {
+            for kernel in [
+                "feed_forward_wgmma_",
+                "feed_forward_backward_wgmma_",
+                "linear_wgmma_forward",
+                "linear_wgmma_backward_input",
+            ] {
                 assert!(has(kernel) || !on_one, "{kernel}: {launched:?}");
             }
+            assert!(has("linear_wgmma_weights") && !has("linear_wide_"), "{launched:?}");
             assert!(!has("layer_norm_") || !on_one, "{launched:?}");
             for kernel in ["attention_forward_wgmma_", "attention_backward_wgmma_"] {
                 assert_eq!(has(kernel), attends, "{kernel}: {launched:?}");

@@ -2,6 +2,7 @@
 
 use super::{InputFinish, Problem, Product, gradients_on};
 use crate::device::check::{Checked, SEED};
+use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Gpu};
 use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 
@@ -55,7 +56,7 @@ fn of_rows(gpu: &Gpu, rows: usize, of_group: [usize; 3]) -> Result<Vec<Checked>,
         checked.extend(problem.check(&problem.solve(gpu)?, "wide linear layer"));
     }
     let problems = group(of_group, SEED);
-    for (problem, found) in problems.iter().zip(gradients_on(gpu, problems.each_ref())?) {
+    for (problem, found) in problems.iter().zip(gradients_on(gpu, MatrixKernels::Mma, problems.each_ref())?) {
         checked.extend(problem.check(&found, "one of several wide linear layers"));
     }
     Ok(checked)

@@ -1,0 +1,60 @@
+// Operands on their way to the warpgroups of a cluster's blocks: a ring of slots in shared memory, which a thread of each block
+// fills while warps of all of them read.
+#pragma once
+
+#include "ptx.cuh"
+
+namespace warpgroup {
+
+// SLOTS slots of BYTES bytes, from byte BEGIN of shared memory on, and at which of them a warp is; in clusters of BLOCKS blocks,
+// of each of which so many WARPS read. A slot has two mbarriers behind all slots: one is complete when its copies have landed,
+// from all blocks, the other when those of all blocks are done with it.
+template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS> struct Ring {
+    static constexpr int BARRIER_BYTES = 16, END = BEGIN + SLOTS * (BYTES + BARRIER_BYTES);
+    // A bit for each block.
+    static constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
+
+    int slot = 0;
+    uint32_t phase = 0;
+
+    // How far the slot is behind the first.
+    __device__ __forceinline__ int offset() const { return slot * BYTES; }
+    __device__ __forceinline__ ptx::Shared at() const { return ptx::shared_base() + BEGIN + offset(); }
+    __device__ __forceinline__ ptx::Shared full() const {
+        return ptx::shared_base() + BEGIN + SLOTS * BYTES + slot * BARRIER_BYTES;
+    }
+    __device__ __forceinline__ ptx::Shared empty() const { return full() + 8; }
+
+    // Makes the mbarriers, a thread those of a slot.
+    __device__ __forceinline__ void make(int thread) const {
+        if (thread >= SLOTS) return;
+        const ptx::Shared barriers = full() + thread * BARRIER_BYTES;
+        ptx::mbarrier_init(barriers, 1);
+        ptx::mbarrier_init(barriers + 8, BLOCKS * WARPS);
+    }
+
+    __device__ __forceinline__ void advance() {
+        if (++slot == SLOTS) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+
+    // Waits until the operands are there.
+    __device__ __forceinline__ void wait() const { ptx::mbarrier_wait(full(), phase); }
+
+    // The warp is done with them.
+    __device__ __forceinline__ void release() const {
+        ptx::sync_warp();
+        const uint32_t lane = ptx::thread() & 31;
+        if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
+    }
+
+    // Waits until all warps of all blocks are done with what was there, and expects what comes.
+    __device__ __forceinline__ void expect() const {
+        ptx::mbarrier_wait(empty(), phase ^ 1);
+        ptx::mbarrier_arrive_expect(full(), BYTES);
+    }
+};
+
+} // namespace warpgroup
