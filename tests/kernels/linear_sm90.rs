@@ -205,7 +205,7 @@ const BUGS: [Bug; 36] = [
         found_by: &[WRONG_RESULTS],
     },
     Bug {
-        what: "weights whose tiles stand closer",
+        what: "the weights of a tile for those of the next",
         file: "linear_sm90.cu",
         right: "units(STEP / 16 * bytes) << 16;",
         wrong: "units(bytes) << 16;",
