@@ -8,6 +8,7 @@
 
 #include "gemm.cuh"
 #include "norm.cuh"
+#include "ring_sm90.cuh"
 #include "warpgroup_sm90.cuh"
 
 namespace feed_forward::wgmma {
@@ -15,10 +16,9 @@ namespace feed_forward::wgmma {
 using namespace warpgroup;
 
 constexpr int ROWS = FEED_FORWARD_SM90_ROWS, WARP_ROWS = ROWS * 32 / GROUP, CHUNK = FEED_FORWARD_SM90_CHUNK;
-// Warpgroups that multiply, and rows of a block; blocks of a cluster, and a bit for each.
+// Warpgroups that multiply, and rows of a block; blocks of a cluster.
 constexpr int MULTIPLIERS = FEED_FORWARD_SM90_MULTIPLIERS, BLOCK_ROWS = MULTIPLIERS * ROWS;
 constexpr int BLOCKS = FEED_FORWARD_SM90_BLOCKS;
-constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
 // Bytes of 64 columns of 64 rows, and of a block's.
 constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROWS);
 // Rows of a warp's that LayerNorm has at once, for one does not keep it busy.
@@ -58,38 +58,16 @@ __device__ __forceinline__ void swap_pairs(Chunk &to, const Chunk &from) {
     }
 }
 
-// SLOTS slots of weights behind TILES tiles of the block's rows, and at which of them a warp is. Each has two mbarriers
-// behind all slots: one is complete when its copies have landed, from all blocks, the other when those of all blocks are
-// done with it. Where LENDS, the last one is the multiplying warps' own until each of them has released it, as if weights had
-// been there before the first.
-template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
-    static constexpr int BEGIN = TILES * BLOCK_TILE, BYTES = C / 64 * TILE;
-
-    int slot = 0;
-    uint32_t phase = 0;
+// SLOTS slots of weights behind TILES tiles of the block's rows. Where LENDS, the last one is the multiplying warps' own until each
+// of them has released it, as if weights had been there before the first.
+template <int C, int TILES, int SLOTS, bool LENDS = false>
+struct Ring : warpgroup::Ring<TILES * BLOCK_TILE, C / 64 * TILE, SLOTS, BLOCKS, MULTIPLIERS * GROUP / 32> {
+    using Slots = warpgroup::Ring<TILES * BLOCK_TILE, C / 64 * TILE, SLOTS, BLOCKS, MULTIPLIERS * GROUP / 32>;
+    using Slots::ALL_BLOCKS, Slots::advance, Slots::full, Slots::release, Slots::slot, Slots::wait;
+    static_assert(Slots::BARRIER_BYTES == FEED_FORWARD_SM90_BARRIER_BYTES);
 
     // Of fc1 and of a projection, a chunk's rows in tiles of 64 columns of C; of fc2, C rows of the chunk's columns.
-    __device__ __forceinline__ Tile<64> weights() const { return {ptx::shared_base() + BEGIN + slot * BYTES}; }
-    __device__ __forceinline__ ptx::Shared full() const {
-        return ptx::shared_base() + BEGIN + SLOTS * BYTES + slot * FEED_FORWARD_SM90_BARRIER_BYTES;
-    }
-    __device__ __forceinline__ ptx::Shared empty() const { return full() + 8; }
-
-    // Makes the mbarriers, a thread those of a slot, for all warps of the cluster that may multiply.
-    __device__ __forceinline__ void make(int thread) const {
-        constexpr int WARPS = BLOCKS * MULTIPLIERS * GROUP / 32;
-        if (thread >= SLOTS) return;
-        const ptx::Shared at = full() + thread * FEED_FORWARD_SM90_BARRIER_BYTES;
-        ptx::mbarrier_init(at, 1);
-        ptx::mbarrier_init(at + 8, WARPS);
-    }
-
-    __device__ __forceinline__ void advance() {
-        if (++slot == SLOTS) {
-            slot = 0;
-            phase ^= 1;
-        }
-    }
+    __device__ __forceinline__ Tile<64> weights() const { return {Slots::at()}; }
 
     // At the slot that is lent, the one in front of the first.
     static __device__ __forceinline__ Ring lent() {
@@ -97,16 +75,6 @@ template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
         ring.slot = SLOTS - 1;
         ring.phase = 1;
         return ring;
-    }
-
-    // Waits until the weights are there.
-    __device__ __forceinline__ void wait() const { ptx::mbarrier_wait(full(), phase); }
-
-    // The warp is done with them.
-    __device__ __forceinline__ void release() const {
-        ptx::sync_warp();
-        const uint32_t lane = ptx::thread() & 31;
-        if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
     }
 
     // A thread loads the block's part of a chunk's weights, for all blocks of the cluster: of fc1 or a projection, and of fc2.
@@ -143,12 +111,7 @@ template <int C, int TILES, int SLOTS, bool LENDS = false> struct Ring {
     }
 
   private:
-    __device__ __forceinline__ void expect() const {
-        // All are done with what was there, in all blocks; nothing was, but in the slot that is lent.
-        const bool is_lent = LENDS && slot == SLOTS - 1;
-        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));
-        ptx::mbarrier_arrive_expect(full(), BYTES);
-    }
+    __device__ __forceinline__ void expect() const { Slots::expect(LENDS && slot == SLOTS - 1); }
 };
 
 // A warpgroup's rows of C columns in shared memory.

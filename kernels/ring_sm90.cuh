@@ -50,9 +50,10 @@ template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS> struct Ring {
         if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
     }
 
-    // Waits until all warps of all blocks are done with what was there, and expects what comes.
-    __device__ __forceinline__ void expect() const {
-        ptx::mbarrier_wait(empty(), phase ^ 1);
+    // Waits until all warps of all blocks are done with what was there, and expects what comes. At first nothing was there, but in
+    // a slot that is lent to them.
+    __device__ __forceinline__ void expect(bool is_lent = false) const {
+        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));
         ptx::mbarrier_arrive_expect(full(), BYTES);
     }
 };

@@ -244,7 +244,7 @@ const BUGS: [Bug; 42] = [
     },
     Bug {
         what: "a place of sums that weights do not wait for",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "is_lent ? 0 : 1",
         wrong: "1",
         kernels: NARROW,

@@ -126,7 +126,7 @@ const BUGS: [Bug; 46] = [
     },
     Bug {
         what: "the other phase",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "ptx::mbarrier_wait(full(), phase);",
         wrong: "ptx::mbarrier_wait(full(), phase ^ 1);",
         kernels: NARROW,
@@ -270,7 +270,7 @@ const BUGS: [Bug; 46] = [
     },
     Bug {
         what: "fewer bytes than come",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "ptx::mbarrier_arrive_expect(full(), BYTES);",
         wrong: "ptx::mbarrier_arrive_expect(full(), BYTES / 2);",
         kernels: NARROW,
@@ -290,7 +290,7 @@ const BUGS: [Bug; 46] = [
     },
     Bug {
         what: "weights that are replaced while they are read",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));\n",
         wrong: "",
         kernels: NARROW,
@@ -298,7 +298,7 @@ const BUGS: [Bug; 46] = [
     },
     Bug {
         what: "weights that one block alone gets back",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "if (lane < BLOCKS) ptx::mbarrier",
         wrong: "if (lane < 1) ptx::mbarrier",
         kernels: NARROW,

@@ -87,7 +87,7 @@ const BUGS: [Bug; 36] = [
     Bug {
         what: "operands that are replaced while they are read",
         file: "ring_sm90.cuh",
-        right: "        ptx::mbarrier_wait(empty(), phase ^ 1);\n",
+        right: "        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));\n",
         wrong: "",
         kernels: "",
         found_by: &["is overwritten while", "one arrival more", "deadlock"],
