@@ -1,9 +1,10 @@
 //! `setrank bench --ablate`: the rungs of `--fuse` one beside the other.
 
 use anyhow::bail;
-use setrank::bench::ablation::{Ablation, REFERENCE_SIZES, Timing};
+use setrank::bench::ablation::{Ablation, REFERENCE_SIZES, Timing, label};
 use setrank::bench::{Mode, Plan, largest};
-use setrank::device::choice::{Device, KernelChoice};
+use setrank::device::choice::{self, Device, KernelChoice, MatrixKernels};
+use setrank::device::probe;
 
 /// What is counted of the plan, and on a GPU measured.
 pub fn run(
@@ -25,13 +26,20 @@ pub fn run(
             REFERENCE_SIZES.map(|size| size.to_string()).join(" or ")
         );
     };
+    let wgmma = choice::check_wgmma(&probe::first_usable()?);
     for rung in &mut found.rungs {
-        let device = Device::Gpu(KernelChoice { fuse: rung.fuse, ..kernels });
+        let (fuse, matrix) = (rung.fuse, rung.matrix);
+        let name = label((fuse, matrix));
+        if let (MatrixKernels::Wgmma, Err(why)) = (matrix, &wgmma) {
+            tell!("{name}: not measured, as {why}");
+            continue;
+        }
+        let device = Device::Gpu(KernelChoice { fuse, matrix, ..kernels });
         let plan = Plan { device, ..plan.clone() };
         plan.check()?;
         let before = measure_peak()?;
         let report = plan.run(rounds)?.with_peak(largest([before, measure_peak()?]));
-        tell!("--fuse {}: {} documents a second", rung.fuse.name(), report.docs_per_s.round());
+        tell!("{name}: {} documents a second", report.docs_per_s.round());
         if let Some(gpu) = report.gpu {
             let (docs_per_s, launches) = (report.docs_per_s, gpu.launches_per_step);
             rung.measured = Some(Timing { docs_per_s, launches, share_of_floor: gpu.share_of_floor });

@@ -122,8 +122,8 @@ pub struct Args {
         help_heading = "Measuring"
     )]
     sweep: Option<Sweep>,
-    /// Compare how much kernels fuse, each rung of --fuse: measured on a GPU; counted, and predicted for an H100, of a training
-    /// step of full size on sets of 40 or 384 documents
+    /// Compare how much kernels fuse, each rung of --fuse, and the last by --kernels wgmma too: measured on a GPU; counted, and
+    /// predicted for an H100, of a training step of full size on sets of 40 or 384 documents
     #[arg(long, conflicts_with_all = ["sweep", "output", "print_sizes", "latency", "layout", "pad_to", "kernels", "fuse"], help_heading = "Measuring")]
     ablate: bool,
     /// How often all of it is measured, a sweep along all places; the steps of all rounds count together [default: 3 of a

@@ -174,7 +174,7 @@ fn rungs_of_fusion_are_compared() {
     let rungs = ["none", "flash", "attention", "all"];
     assert_eq!(
         table.lines().filter(|line| rungs.iter().any(|rung| line.starts_with(rung))).count(),
-        4,
+        5,
         "{table}"
     );
     assert!(table.contains("predicted by the rates of an H100") && !table.contains("measured"), "{table}");
@@ -186,7 +186,7 @@ fn rungs_of_fusion_are_compared() {
         .iter()
         .map(|rung| rung["counted"]["predicted_docs_per_s"].as_f64().unwrap())
         .collect();
-    assert!(predicted.len() == 4 && predicted.is_sorted(), "{predicted:?}");
+    assert!(predicted.len() == 5 && predicted.is_sorted(), "{predicted:?}");
 }
 
 #[test]

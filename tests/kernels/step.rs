@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use setrank::bench::ablation::{
-    Ablation, Counts, ENCODERS, Kernels, REFERENCE_SIZES, RUNGS, Rung, Table, reference,
+    Ablation, Counts, ENCODERS, Kernels, REFERENCE_SIZES, RUNGS, Rung, Table, label, reference,
 };
 use setrank::config::{Encoder, ModelConfig};
 use setrank::data::batch::Batch;
@@ -73,7 +73,8 @@ fn kernels(driver: &Driver) -> Kernels {
     let of_each = driver.launched().into_iter().map(|launched| {
         let (kernel, of) = (launched.kernel(), &launched.emulator);
         // Parts of weights' gradients are as many however many documents there are.
-        let written = |bytes: u64| if kernel == "linear_wide_weights" { 0 } else { bytes };
+        let of_weights = ["linear_wide_weights", "linear_wgmma_weights"].contains(&&*kernel);
+        let written = |bytes: u64| if of_weights { 0 } else { bytes };
         let counts = Counts {
             requested: (of.requested_read + written(of.requested_written)) as f64,
             unique: (of.unique_read + written(of.unique_written)) as f64,
@@ -99,12 +100,11 @@ fn less(mut more: Kernels, than: &Kernels) -> Kernels {
 }
 
 /// What each document costs: what more sets cost besides, so that what a step does once is left out.
-fn of_document(driver: &Driver, config: &ModelConfig, fuse: Fusion, size: usize) -> Kernels {
+fn of_document(driver: &Driver, config: &ModelConfig, choice: KernelChoice, size: usize) -> Kernels {
     // No set has much more documents than a multiprocessor has of them; and so many more that tiles of 128 rows fit them exactly.
     let few = if size < 100 { 1 } else { 2 };
     let more = few + if size.is_multiple_of(128) { 1 } else { 640 / size };
     let of_sets = |sets| {
-        let choice = KernelChoice { fuse, ..KernelChoice::default() };
         let [before, after] = step(driver, config, choice, [sets, size], kernels);
         less(after, &before)
     };
@@ -112,7 +112,8 @@ fn of_document(driver: &Driver, config: &ModelConfig, fuse: Fusion, size: usize)
     let mut kernels = less(of_more.clone(), &of_sets(few));
     let sets = (more - few) as f64;
     for (kernel, counts) in &mut kernels {
-        // Blocks of 32 points' rows that only their unique bytes are more for: of the rest a set has its share.
+        // A few sets' points fill as many blocks of 32 rows as one set more, so that unique bytes alone grow: of all else a set
+        // has its share.
         if kernel.starts_with("feed_forward") && kernel.contains("few_rows") {
             let share = of_more[kernel].zip(counts, |count, _| count * sets / more as f64);
             *counts = Counts { unique: counts.unique, ..share };
@@ -140,29 +141,35 @@ fn batches() -> impl Iterator<Item = (Encoder, usize)> {
 /// What a rung costs, after those above it. A launch like one before is not run again, since what it does depends on sizes alone.
 /// Only what losses do depends on scores, and so on all launches before: models of one block take true steps on the two rungs
 /// whose kernels of losses are their own.
-fn rung(driver: &Driver, encoder: Encoder, size: usize, fuse: Fusion) -> Rung {
+fn rung(driver: &Driver, encoder: Encoder, size: usize, (fuse, matrix): (Fusion, MatrixKernels)) -> Rung {
+    let choice = KernelChoice { fuse, matrix, ..KernelChoice::default() };
     let of_blocks =
-        |num_blocks| of_document(driver, &ModelConfig { num_blocks, ..reference(encoder) }, fuse, size);
-    driver.skip_repeats(fuse < Fusion::Attention);
+        |num_blocks| of_document(driver, &ModelConfig { num_blocks, ..reference(encoder) }, choice, size);
+    driver.skip_repeats(fuse < Fusion::Attention || matrix == MatrixKernels::Wgmma);
     let first = of_blocks(1);
     driver.skip_repeats(true);
     // What another block adds.
     let block = less(of_blocks(2), &first);
-    let launches = launches(driver, encoder, KernelChoice { fuse, ..KernelChoice::default() }, size);
-    Rung { encoder, size, fuse, launches, first, block }
+    let launches = launches(driver, encoder, choice, size);
+    Rung { encoder, size, fuse, matrix, launches, first, block }
 }
 
 fn table() -> Table {
     let of_size = |size| {
         on_card(size, |driver| {
-            let of_rungs =
-                |encoder| RUNGS.into_iter().rev().map(move |fuse| rung(driver, encoder, size, fuse));
+            let mut order = RUNGS;
+            order.reverse();
+            // By warpgroups last, when what it shares with the others has run.
+            order.rotate_left(1);
+            let of_rungs = |encoder| order.map(|kernels| rung(driver, encoder, size, kernels));
             ENCODERS.into_iter().flat_map(of_rungs).collect::<Vec<Rung>>()
         })
     };
     let mut rungs: Vec<Rung> = REFERENCE_SIZES.into_iter().flat_map(of_size).collect();
-    let place =
-        |rung: &Rung| (ENCODERS.iter().position(|&encoder| encoder == rung.encoder), rung.size, rung.fuse);
+    let place = |rung: &Rung| {
+        let encoder = ENCODERS.iter().position(|&encoder| encoder == rung.encoder);
+        (encoder, rung.size, RUNGS.iter().position(|&kernels| kernels == rung.kernels()))
+    };
     rungs.sort_by_key(place);
     let mut table = Table::default();
     rungs.into_iter().for_each(|rung| table.add(rung));
@@ -223,7 +230,7 @@ fn rungs() -> String {
             writeln!(
                 text,
                 "| {name}, sets of {size} | {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.0} % |",
-                rung.fuse.name(),
+                label((rung.fuse, rung.matrix)),
                 cost.launches,
                 cost.counts.requested / 1e3,
                 cost.counts.unique / 1e3,
@@ -237,10 +244,11 @@ fn rungs() -> String {
     text
 }
 
-/// What takes the time of the last rung.
-fn longest() -> String {
+/// What takes the time where all is fused, by these matrix instructions.
+fn longest(matrix: MatrixKernels) -> String {
     let found = Ablation::new(&reference(Encoder::Msab), &[384]);
-    let cost = found.rungs.last().and_then(|rung| rung.counted.as_ref()).unwrap();
+    let all = found.rungs.iter().find(|rung| (rung.fuse, rung.matrix) == (Fusion::All, matrix));
+    let cost = all.and_then(|rung| rung.counted.as_ref()).unwrap();
     let mut text =
         "\n| kernel | ns | limit | requested KB | unique KB | MFLOP |\n|---|---|---|---|---|---|\n"
             .to_owned();
@@ -265,7 +273,11 @@ fn longest() -> String {
 fn the_documented_rungs_are_what_was_counted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fusion.md");
     let mut page = fs::read_to_string(&path).unwrap();
-    for (mark, text) in [("<!-- rungs -->", rungs()), ("<!-- kernels -->", longest())] {
+    for (mark, text) in [
+        ("<!-- rungs -->", rungs()),
+        ("<!-- kernels -->", longest(MatrixKernels::Mma)),
+        ("<!-- kernels by wgmma -->", longest(MatrixKernels::Wgmma)),
+    ] {
         let found = between(&page, mark).to_owned();
         if env::var_os(ACCEPT).is_some() {
             page = page.replacen(&format!("{mark}\n{found}"), &format!("{mark}\n{text}"), 1);
@@ -289,7 +301,8 @@ fn the_last_rung_costs_little_more_than_the_design() {
     let u = 2.0 * d;
     let table = Table::counted();
     for (encoder, size) in batches() {
-        let is_it = |rung: &&Rung| (rung.encoder, rung.size, rung.fuse) == (encoder, size, Fusion::All);
+        let all = (Fusion::All, MatrixKernels::Mma);
+        let is_it = |rung: &&Rung| (rung.encoder, rung.size, rung.kernels()) == (encoder, size, all);
         let rung = table.rungs().iter().find(is_it).unwrap();
         let sum = |sum: Counts, more: &Counts| sum.zip(more, |sum, more| sum + more);
         let found = rung.block.values().fold(Counts::default(), sum);

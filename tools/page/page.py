@@ -23,6 +23,8 @@ PAGE = ROOT / "docs" / "benchmarks.html"
 # rates of an H100, as src/bench/ablation has them: operations of mma.sync, bytes, requests, exponentials, wavefronts
 RATES = {"products": 0.65 * 798e12 / 4096, "unique": 3.0e12, "requested": 5.5e12, "exponentials": 3.6e12,
          "wavefronts": 132 * 1.7e9}
+# of products by warpgroups
+WGMMA = 798e12 / 4096
 BLOCKS = 6
 ENCODERS = {"msab": "MSAB", "imsab": "IMSAB"}
 BATCHES = {"40": "sets of 40", "384": "sets of 384"}
@@ -126,12 +128,18 @@ def latency() -> str:
     return table(["one query", "median", "99th percentile"], rows, "Two cores, beside other work")
 
 
+def rates(kernel: str) -> dict[str, float]:
+    """What an H100 does of each count in a second, by that kernel."""
+    return RATES | ({"products": WGMMA} if "_wgmma" in kernel else {})
+
+
 def predicted() -> list[dict]:
     """Documents a second of each rung, as src/bench/ablation predicts them."""
     lines = [line for line in COUNTS.read_text().splitlines() if not line.startswith("#")]
     rungs: dict[tuple, dict] = {}
     for line in csv.DictReader(lines, delimiter="\t"):
-        rung = rungs.setdefault((line["encoder"], line["size"], line["fuse"]), {"kernels": {}})
+        key = (line["encoder"], line["size"], line["fuse"], line["matrix"])
+        rung = rungs.setdefault(key, {"kernels": {}})
         if line["part"] == "step":
             rung["launches"] = float(line["requested"])
             continue
@@ -139,11 +147,11 @@ def predicted() -> list[dict]:
         counts = rung["kernels"].setdefault(line["kernel"], dict.fromkeys(RATES, 0.0))
         for key in RATES:
             counts[key] += times * float(line[key])
-    for (encoder, size, fuse), rung in rungs.items():
-        kernels = rung["kernels"].values()
-        seconds = sum(max(of[key] / rate for key, rate in RATES.items()) for of in kernels)
-        rung.update(encoder=encoder, size=size, fuse=fuse, docs_per_s=1 / seconds)
-        rung.update({key: sum(of[key] for of in kernels) for key in RATES})
+    for (encoder, size, fuse, matrix), rung in rungs.items():
+        kernels = rung["kernels"]
+        seconds = sum(max(of[key] / rate for key, rate in rates(kernel).items()) for kernel, of in kernels.items())
+        rung.update(encoder=encoder, size=size, fuse=fuse, matrix=matrix, docs_per_s=1 / seconds)
+        rung.update({key: sum(of[key] for of in kernels.values()) for key in RATES})
     return list(rungs.values())
 
 
@@ -152,7 +160,8 @@ def fusion() -> str:
     most = max(rung["docs_per_s"] for rung in rungs)
     rows = [
         [
-            f"{ENCODERS[rung['encoder']]}, {BATCHES[rung['size']]}: <code>--fuse {rung['fuse']}</code>",
+            f"{ENCODERS[rung['encoder']]}, {BATCHES[rung['size']]}: <code>--fuse {rung['fuse']}</code>"
+            + ("" if rung["matrix"] == "mma" else f", <code>--kernels {rung['matrix']}</code>"),
             bars([rung["docs_per_s"]], most),
             f"{rung['docs_per_s'] / 1e6:.1f} M",
             f"{rung['launches']:.0f}",

@@ -15,12 +15,13 @@ class Page(unittest.TestCase):
 
     def test_predictions_are_those_of_docs_fusion(self) -> None:
         text = (page.ROOT / "docs" / "fusion.md").read_text()
-        rows = re.findall(r"^\| (I?MSAB), sets of (\d+) \| (\w+) \| (\d+) \|.*\| ([\d.]+) \| \d+ % \|$", text, re.M)
+        rows = re.findall(r"^\| (I?MSAB), sets of (\d+) \| ([\w, ]+) \| (\d+) \|.*\| ([\d.]+) \| \d+ % \|$", text, re.M)
         documented = {(name, size, fuse): (launches, speed) for name, size, fuse, launches, speed in rows}
-        self.assertEqual(len(documented), 16)
+        self.assertEqual(len(documented), 20)
         for rung in page.predicted():
             found = (f"{rung['launches']:.0f}", f"{rung['docs_per_s'] / 1e6:.1f}")
-            key = (page.ENCODERS[rung["encoder"]], rung["size"], rung["fuse"])
+            fuse = rung["fuse"] + ("" if rung["matrix"] == "mma" else f", {rung['matrix']}")
+            key = (page.ENCODERS[rung["encoder"]], rung["size"], fuse)
             self.assertEqual(found, documented[key], key)
 
     def test_it_needs_nothing_else(self) -> None:

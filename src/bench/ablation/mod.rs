@@ -15,7 +15,7 @@ pub use table::{Counts, Kernels, Rung, Table};
 
 use super::{Mode, floor};
 use crate::config::{Encoder, ModelConfig};
-use crate::device::choice::Fusion;
+use crate::device::choice::{Fusion, MatrixKernels};
 
 /// Encoders that are counted.
 pub const ENCODERS: [Encoder; 2] = [Encoder::Msab, Encoder::Imsab];
@@ -23,8 +23,22 @@ pub const ENCODERS: [Encoder; 2] = [Encoder::Msab, Encoder::Imsab];
 /// Documents of each set, of the batches that are counted.
 pub const REFERENCE_SIZES: [usize; 2] = [40, 384];
 
-/// The rungs, the least fused first.
-pub const RUNGS: [Fusion; 4] = [Fusion::None, Fusion::Flash, Fusion::Attention, Fusion::All];
+/// The rungs, the least fused first: what is fused, and by which matrix instructions.
+pub const RUNGS: [(Fusion, MatrixKernels); 5] = [
+    (Fusion::None, MatrixKernels::Mma),
+    (Fusion::Flash, MatrixKernels::Mma),
+    (Fusion::Attention, MatrixKernels::Mma),
+    (Fusion::All, MatrixKernels::Mma),
+    (Fusion::All, MatrixKernels::Wgmma),
+];
+
+/// What tables call a rung: what is fused, and its matrix instructions where they are not warps'.
+pub fn label((fuse, matrix): (Fusion, MatrixKernels)) -> String {
+    match matrix {
+        MatrixKernels::Mma => fuse.name().to_owned(),
+        MatrixKernels::Wgmma => format!("{}, {}", fuse.name(), matrix.name()),
+    }
+}
 
 /// The model that is counted: of full size, with Istella's features.
 pub fn reference(encoder: Encoder) -> ModelConfig {
@@ -43,8 +57,8 @@ pub fn reference(encoder: Encoder) -> ModelConfig {
 /// What a card does in a second, at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Operations of warps' matrix products.
-    pub operations: f64,
+    /// Operations of matrix products by warps, and by warpgroups.
+    pub operations: [f64; 2],
     /// Bytes of its memory.
     pub bytes: f64,
     /// Bytes that blocks ask of its L2 cache.
@@ -59,17 +73,27 @@ impl Rates {
     /// An H100, as others measured it: a large product by wgmma 798e12, of which mma.sync reaches about 0.65; a large copy; 132
     /// multiprocessors at 1.7 GHz. None of it was measured by this program.
     pub const H100: Rates = Rates {
-        operations: 0.65 * 798e12,
+        operations: [0.65 * 798e12, 798e12],
         bytes: 3.0e12,
         requests: 5.5e12,
         exponentials: 3.6e12,
         wavefronts: 132.0 * 1.7e9,
     };
 
-    /// Seconds that what was counted takes at least, and what takes them.
-    pub fn least(&self, counts: &Counts) -> (f64, &'static str) {
+    /// Operations of products by these instructions.
+    fn operations_by(&self, matrix: MatrixKernels) -> f64 {
+        match matrix {
+            MatrixKernels::Mma => self.operations[0],
+            MatrixKernels::Wgmma => self.operations[1],
+        }
+    }
+
+    /// Seconds that what was counted of a kernel takes at least, and what takes them.
+    pub fn least(&self, kernel: &str, counts: &Counts) -> (f64, &'static str) {
+        let by_wgmma = kernel.contains("_wgmma");
+        let matrix = if by_wgmma { MatrixKernels::Wgmma } else { MatrixKernels::Mma };
         [
-            (counts.operations() / self.operations, "products"),
+            (counts.operations() / self.operations_by(matrix), "products"),
             (counts.unique / self.bytes, "bytes"),
             (counts.requested / self.requests, "requests"),
             (counts.exponentials / self.exponentials, "exponentials"),
@@ -126,6 +150,8 @@ pub struct Timing {
 pub struct Line {
     /// What is fused.
     pub fuse: Fusion,
+    /// By which matrix instructions.
+    pub matrix: MatrixKernels,
     /// Of a batch that was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<Cost>,
@@ -154,6 +180,12 @@ pub struct Ablation {
     pub rungs: Vec<Line>,
 }
 
+impl Line {
+    fn label(&self) -> String {
+        label((self.fuse, self.matrix))
+    }
+}
+
 impl Ablation {
     /// What is counted of the model of `config` on sets of these sizes: of each rung nothing, unless it is the model that
     /// [`reference()`] gives, on sets of one of [`REFERENCE_SIZES`].
@@ -162,10 +194,12 @@ impl Ablation {
         let is_counted = *config == reference(encoder) && sizes.windows(2).all(|pair| pair[0] == pair[1]);
         let size = sizes.first().copied().filter(|_| is_counted);
         let table = Table::counted();
-        let line = |fuse| {
-            let of_rung = |rung: &&Rung| (rung.encoder, Some(rung.size), rung.fuse) == (encoder, size, fuse);
+        let line = |(fuse, matrix)| {
+            let of_rung = |rung: &&Rung| {
+                (rung.encoder, Some(rung.size), rung.kernels()) == (encoder, size, (fuse, matrix))
+            };
             let counted = table.rungs().iter().find(of_rung).map(|rung| cost(rung, &Rates::H100));
-            Line { fuse, counted, measured: None }
+            Line { fuse, matrix, counted, measured: None }
         };
         Ablation {
             encoder,
@@ -190,14 +224,14 @@ fn cost(rung: &Rung, rates: &Rates) -> Cost {
     let mut kernels: Vec<KernelCost> = of_step
         .into_iter()
         .map(|(kernel, counts)| {
-            let (seconds, limit) = rates.least(&counts);
+            let (seconds, limit) = rates.least(&kernel, &counts);
             KernelCost { kernel, counts, least_ns: 1e9 * seconds, limit }
         })
         .collect();
     kernels.sort_by(|a, b| b.least_ns.total_cmp(&a.least_ns));
     let seconds = 1e-9 * kernels.iter().map(|kernel| kernel.least_ns).sum::<f64>();
     let sum = |sum: Counts, kernel: &KernelCost| sum.zip(&kernel.counts, |sum, more| sum + more);
-    let Rates { operations, bytes, exponentials, .. } = *rates;
+    let (Rates { bytes, exponentials, .. }, operations) = (*rates, rates.operations_by(rung.matrix));
     let sets = [rung.size; 16];
     let floor = floor::seconds(&config, Mode::Train, &sets, floor::Rates { operations, bytes, exponentials });
     Cost {
@@ -216,15 +250,15 @@ impl fmt::Display for Ablation {
             let head = ["--fuse", "launches", "requested", "unique", "MFLOP", "M docs/s", "of floor"];
             writeln!(
                 f,
-                "{:<10}{:>10}{:>11}{:>11}{:>8}{:>10}{:>10}",
+                "{:<12}{:>10}{:>11}{:>11}{:>8}{:>10}{:>10}",
                 head[0], head[1], head[2], head[3], head[4], head[5], head[6]
             )?;
-            for Line { fuse, counted, .. } in &self.rungs {
-                let Some(cost) = counted else { continue };
+            for line in &self.rungs {
+                let Some(cost) = &line.counted else { continue };
                 writeln!(
                     f,
-                    "{:<10}{:>10}{:>8.0} KB{:>8.0} KB{:>8.1}{:>10.2}{:>8.0} %",
-                    fuse.name(),
+                    "{:<12}{:>10}{:>8.0} KB{:>8.0} KB{:>8.1}{:>10.2}{:>8.0} %",
+                    line.label(),
                     cost.launches,
                     cost.counts.requested / 1e3,
                     cost.counts.unique / 1e3,
@@ -238,19 +272,19 @@ impl fmt::Display for Ablation {
         let gap = if self.is_counted() { "\n" } else { "" };
         writeln!(
             f,
-            "{gap}measured on {gpu}:\n\n{:<10}{:>10}{:>14}{:>10}{:>8}",
+            "{gap}measured on {gpu}:\n\n{:<12}{:>10}{:>14}{:>10}{:>8}",
             "--fuse", "launches", "docs/s", "of floor", ""
         )?;
         let first = self.rungs.iter().find_map(|rung| rung.measured).map(|timing| timing.docs_per_s);
-        for Line { fuse, measured, .. } in &self.rungs {
-            let Some(timing) = measured else { continue };
+        for line in &self.rungs {
+            let Some(timing) = line.measured else { continue };
             let share =
                 timing.share_of_floor.map_or("–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
             let times = first.map_or(1.0, |first| timing.docs_per_s / first);
             writeln!(
                 f,
-                "{:<10}{:>10.0}{:>14.0}{share:>10}{times:>7.2}×",
-                fuse.name(),
+                "{:<12}{:>10.0}{:>14.0}{share:>10}{times:>7.2}×",
+                line.label(),
                 timing.launches,
                 timing.docs_per_s
             )?;
@@ -297,13 +331,15 @@ mod tests {
 
     #[test]
     fn a_kernel_takes_as_long_as_its_slowest_part() {
-        let rates =
-            Rates { operations: 4096.0, bytes: 2.0, requests: 4.0, exponentials: 1.0, wavefronts: 1.0 };
+        let operations = [4096.0, 8192.0];
+        let rates = Rates { operations, bytes: 2.0, requests: 4.0, exponentials: 1.0, wavefronts: 1.0 };
         let counts =
             Counts { requested: 4.0, unique: 3.0, products: 1.0, exponentials: 0.5, wavefronts: 0.0 };
-        assert_eq!(rates.least(&counts), (1.5, "bytes"));
-        assert_eq!(rates.least(&Counts { requested: 8.0, ..counts }), (2.0, "requests"));
-        assert_eq!(rates.least(&Counts { products: 9.0, ..counts }), (9.0, "products"));
+        let least = |counts| rates.least("x", &counts);
+        assert_eq!(least(counts), (1.5, "bytes"));
+        assert_eq!(least(Counts { requested: 8.0, ..counts }), (2.0, "requests"));
+        let many = Counts { products: 9.0, ..counts };
+        assert_eq!((least(many), rates.least("x_wgmma", &many)), ((9.0, "products"), (4.5, "products")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::config::Encoder;
-use crate::device::choice::Fusion;
+use crate::device::choice::{Fusion, MatrixKernels};
 
 /// What kernels did, of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -59,6 +59,8 @@ pub struct Rung {
     pub size: usize,
     /// What is fused.
     pub fuse: Fusion,
+    /// By which matrix instructions.
+    pub matrix: MatrixKernels,
     /// Launches of a step of six blocks.
     pub launches: f64,
     /// A document's, of a model of one block.
@@ -68,6 +70,11 @@ pub struct Rung {
 }
 
 impl Rung {
+    /// What is fused, and by which matrix instructions.
+    pub fn kernels(&self) -> (Fusion, MatrixKernels) {
+        (self.fuse, self.matrix)
+    }
+
     /// A document's, of a step of a model with so many blocks, at least 1.
     pub fn step(&self, blocks: usize) -> Kernels {
         let mut all = self.first.clone();
@@ -90,7 +97,7 @@ const HEADER: &str = "\
 # capability 9.0, what a step does once left out: the kernels of a model of one block, and what each block besides adds. A
 # rung's first line has the launches of a step of six blocks.
 # Written by: SETRANK_ACCEPT_COUNTERS=1 cargo test --features cuda --test kernels a_step_costs
-encoder\tsize\tfuse\tpart\tkernel\trequested\tunique\tproducts\texponentials\twavefronts
+encoder\tsize\tfuse\tmatrix\tpart\tkernel\trequested\tunique\tproducts\texponentials\twavefronts
 ";
 
 impl Table {
@@ -122,7 +129,8 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HEADER)?;
         for rung in &self.rungs {
-            let begin = format!("{}\t{}\t{}", name(&rung.encoder), rung.size, name(&rung.fuse));
+            let [encoder, fuse, matrix] = [name(&rung.encoder), name(&rung.fuse), name(&rung.matrix)];
+            let begin = format!("{encoder}\t{}\t{fuse}\t{matrix}", rung.size);
             writeln!(f, "{begin}\tstep\tlaunches\t{}", rung.launches)?;
             for (part, kernels) in [("first", &rung.first), ("block", &rung.block)] {
                 for (kernel, counts) in kernels {
@@ -155,18 +163,19 @@ impl Table {
         let encoder = Encoder::from_str(words.next()?, false).ok()?;
         let size = words.next()?.parse().ok()?;
         let fuse = Fusion::from_str(words.next()?, false).ok()?;
+        let matrix = MatrixKernels::from_str(words.next()?, false).ok()?;
         let (part, kernel) = (words.next()?, words.next()?.to_owned());
         let numbers = words.map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
         if let ("step", &[launches]) = (part, &numbers[..]) {
             let (first, block) = (Kernels::new(), Kernels::new());
-            self.rungs.push(Rung { encoder, size, fuse, launches, first, block });
+            self.rungs.push(Rung { encoder, size, fuse, matrix, launches, first, block });
             return Some(());
         }
         let &[requested, unique, products, exponentials, wavefronts] = &numbers[..] else { return None };
         let rung = self
             .rungs
             .last_mut()
-            .filter(|rung| (rung.encoder, rung.size, rung.fuse) == (encoder, size, fuse))?;
+            .filter(|rung| (rung.encoder, rung.size, rung.kernels()) == (encoder, size, (fuse, matrix)))?;
         let of_part = match part {
             "first" => &mut rung.first,
             "block" => &mut rung.block,
@@ -186,9 +195,9 @@ mod tests {
         let text = include_str!("counts.tsv");
         assert_eq!(Table::counted().to_string(), text);
         for (wrong, line) in [
-            ("a\nmsab\t40\tall\tblock\tx\t1\t1\t1\t1\t1\n", "line 2: `msab\t40\tall\tblock"),
-            ("a\nmsab\t40\tall\tstep\tlaunches\tx\n", "line 2"),
-            ("a\nnone\t40\tall\tstep\tlaunches\t1\n", "line 2"),
+            ("a\nmsab\t40\tall\tmma\tblock\tx\t1\t1\t1\t1\t1\n", "line 2: `msab\t40\tall\tmma\tblock"),
+            ("a\nmsab\t40\tall\tmma\tstep\tlaunches\tx\n", "line 2"),
+            ("a\nnone\t40\tall\tmma\tstep\tlaunches\t1\n", "line 2"),
         ] {
             let error = wrong.parse::<Table>().unwrap_err();
             assert!(error.starts_with(line), "{error}");

@@ -68,7 +68,8 @@ if command == "bench" and "--print-sizes" in rest:
 elif command == "bench" and "imsab" in rest:
     sys.exit("error: --device cuda: not enough memory")
 elif command == "bench" and "--ablate" in rest:
-    rungs = [{"fuse": fuse, "measured": {"docs_per_s": speed}} for fuse, speed in (("none", 1e6), ("all", 4e6))]
+    speeds = (("none", "mma", 1e6), ("all", "mma", 4e6), ("all", "wgmma", 5e6))
+    rungs = [{"fuse": fuse, "matrix": matrix, "measured": {"docs_per_s": speed}} for fuse, matrix, speed in speeds]
     with open(rest[rest.index("--json") + 1], "w") as file:
         json.dump({"rungs": rungs}, file)
 elif command == "bench":
@@ -216,7 +217,7 @@ class Stages(unittest.TestCase):
         self.assertEqual(told["layouts train msab 40 80"], told_layouts)
         self.assertEqual(rows["layouts infer msab 40 80"]["layouts"]["masked"]["rows_per_doc"], 1.5)
         self.assertIn("ragged: exit code 1: error: --device cuda", told["layouts infer imsab 40 80"][1])
-        self.assertEqual(told["ablation msab 40 80"], ("passed", "documents/s: none 1,000,000, all 4,000,000"))
+        self.assertEqual(told["ablation msab 40 80"], ("passed", "documents/s: none 1,000,000; all 4,000,000; all, wgmma 5,000,000"))
         self.assertIn("not enough memory", told["ablation imsab 40 80"][1])
         self.assertEqual(told["training"], ("failed", "ndcg@10 0.5000, 0.6000 on the processor"))
         self.assertEqual(rows["memcheck of step/msab"]["status"], "passed")
