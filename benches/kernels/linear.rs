@@ -21,14 +21,14 @@ const OF_BLOCK: [(usize, usize, Layout); 3] =
 
 /// Forward, the gradient of the input, and those of parameters.
 pub fn layers(criterion: &mut Criterion, card: &Card) {
-    let (gpu, rows) = (&card.gpu, card.documents);
+    let (gpu, rows, group) = (&card.gpu, card.documents, &card.group("linear"));
     let forward = [
         ("input layer, forward", FEATURE_COLUMNS, HIDDEN, Activation::Relu, Layout::Rows),
         ("q, k and v, forward", HIDDEN, 3 * HIDDEN, Activation::Identity, BY_HEADS),
     ];
     for (name, inputs, outputs, activation, layout) in forward {
         let shape = LinearShape { rows, inputs, outputs };
-        Measured::rows("linear", name, rows).launches(criterion, card, |memory| {
+        Measured::rows(group, name, rows).launches(criterion, card, |memory| {
             let (x, weight) = (memory.normals(rows * inputs, 1.0)?, memory.normals(outputs * inputs, 0.06)?);
             let (bias, mut y) = (memory.filled(outputs, 0.0)?, memory.taken(rows * outputs)?);
             Ok(Box::new(move || {
@@ -38,7 +38,7 @@ pub fn layers(criterion: &mut Criterion, card: &Card) {
         });
     }
     let (inputs, outputs) = (HIDDEN, 3 * HIDDEN);
-    Measured::rows("linear", "q, k and v, gradient of the input", rows).launches(criterion, card, |memory| {
+    Measured::rows(group, "q, k and v, gradient of the input", rows).launches(criterion, card, |memory| {
         let shape = LinearShape { rows, inputs, outputs };
         let (dy, added) = (memory.normals(rows * outputs, 1.0)?, memory.normals(rows * inputs, 1.0)?);
         let (weight, mut dx) = (memory.normals(outputs * inputs, 0.06)?, memory.taken(rows * inputs)?);
@@ -47,7 +47,7 @@ pub fn layers(criterion: &mut Criterion, card: &Card) {
             linear_backward_input(gpu, &mut dx, &dy, BY_HEADS, &weight, finish, shape)
         }))
     });
-    Measured::rows("linear", "a block's parameters' gradients", rows).launches(criterion, card, |memory| {
+    Measured::rows(group, "a block's parameters' gradients", rows).launches(criterion, card, |memory| {
         let layers: Vec<LayerGradients> =
             OF_BLOCK.iter().map(|&layer| gradients(memory, rows, layer)).collect::<Result<_, _>>()?;
         let plan = WeightsPlan::new(layers.iter().map(|layer| (layer.shape, layer.layout)))?;

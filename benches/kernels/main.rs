@@ -41,7 +41,6 @@ fn main() -> ExitCode {
             features::gathering(criterion, card);
             features::rbf(criterion, card);
             features::ordinals(criterion, card);
-            linear::layers(criterion, card);
             linear::points(criterion, card);
             network::layer_norm(criterion, card);
             scores::head(criterion, card);
@@ -49,6 +48,7 @@ fn main() -> ExitCode {
             gradients::sums(criterion, card);
             gradients::optimizer(criterion, card);
         }
+        linear::layers(criterion, card);
         attention::attention(criterion, card);
         network::networks(criterion, card);
         step::steps(criterion, card);

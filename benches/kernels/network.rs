@@ -6,7 +6,7 @@
 use criterion::Criterion;
 use half::bf16;
 use setrank::device::choice::MatrixKernels;
-use setrank::device::{Buffer, DeviceError};
+use setrank::device::{Buffer, DeviceError, Plan};
 use setrank::ops::feed_forward::{
     Blocks, FeedForwardShape, Kept, Projection, RowsGradient, feed_forward, feed_forward_backward,
 };
@@ -137,8 +137,20 @@ fn shape_of(rows: usize) -> FeedForwardShape {
     FeedForwardShape { rows, width: HIDDEN, inner: INNER }
 }
 
+/// Whether the card has shared memory for the launch; if not, it is said.
+fn fits(card: &Card, plan: Option<Plan>, name: &str) -> bool {
+    let fits = plan.map_or(Ok(()), |plan| plan.check(card.gpu.limits()));
+    if let Err(why) = &fits {
+        eprintln!("{name} of the network is not measured: {why}");
+    }
+    fits.is_ok()
+}
+
 fn forward(criterion: &mut Criterion, card: &Card, name: &str, rows: Rows, projects: bool) {
     let Rows { blocks, number: rows } = rows;
+    if !fits(card, shape_of(rows).plan(blocks), name) {
+        return;
+    }
     let (gpu, group) = (&card.gpu, &card.group("feed_forward"));
     Measured::rows(group, name, rows).launches(criterion, card, |memory| {
         let values = rows * HIDDEN;
@@ -178,6 +190,9 @@ fn forward(criterion: &mut Criterion, card: &Card, name: &str, rows: Rows, proje
 
 fn backward(criterion: &mut Criterion, card: &Card, name: &str, rows: Rows, projected: bool) {
     let Rows { blocks, number: rows } = rows;
+    if !fits(card, shape_of(rows).backward_plan(blocks), name) {
+        return;
+    }
     let (gpu, group) = (&card.gpu, &card.group("feed_forward"));
     Measured::rows(group, name, rows).launches(criterion, card, |memory| {
         let (before, behind) = (Norm::new(memory, rows)?, Norm::new(memory, rows)?);
