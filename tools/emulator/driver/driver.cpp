@@ -168,4 +168,5 @@ MOCK_EXPORT void mockSkipRepeats(int skip) {
 MOCK_EXPORT void mockKernels(const void *table) {
     const std::lock_guard<std::mutex> guard(driver().lock);
     driver().kernels = table;
+    driver().counted.clear();
 }

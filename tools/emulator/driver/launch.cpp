@@ -109,7 +109,8 @@ std::string identity(const Launch &launch) {
         const size_t which = size_t(std::find(pointers.begin(), pointers.end(), word) - pointers.begin());
         if (which == pointers.size())
             pointers.push_back(word);
-        word = which * ALIGNMENT + word % ALIGNMENT;
+        // Other than null.
+        word = (which + 1) * ALIGNMENT + word % ALIGNMENT;
         memcpy(parameter.data() + at, &word, sizeof word);
     }
     std::string text = launch.function->description.name;
@@ -146,6 +147,7 @@ CUresult run(const Launch &launch) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (launch.number == state.configuration.launch_lost_at)
         return CUDA_SUCCESS;
+    // Of all launches, as repeats may be skipped from any on.
     const std::string identity = state.configuration.emulator.count ? mock::identity(launch) : "";
     const auto before = state.counted.find(identity);
     if (state.skips_repeats && before != state.counted.end()) {

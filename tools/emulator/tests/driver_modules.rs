@@ -593,6 +593,23 @@ fn repeats_are_skipped_as_long_as_that_is_asked_for() {
 }
 
 #[test]
+fn null_is_not_where_a_pointer_was() {
+    let configuration = Configuration { count: true, ..Configuration::default() };
+    configured(configuration, |driver, context| {
+        let stream = context.new_stream().expect("streams are free");
+        let function = load_kernel(&context, add_one()).expect("it runs on the card");
+        let (_input, _output, parameter) = four_values(&stream);
+        let in_place = AddOne { input: parameter.output, ..parameter };
+        launch(&stream, &function, &in_place, blocks(1, 32, 0)).expect("it is allowed");
+        assert_eq!(error(stream.synchronize()), None);
+        driver.skip_repeats(true);
+        let of_null = AddOne { input: 0, ..parameter };
+        launch(&stream, &function, &of_null, blocks(1, 32, 0)).expect("it is allowed");
+        assert_eq!(error(stream.synchronize()), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
+    });
+}
+
+#[test]
 fn functions_end_with_their_module() {
     on_card(9, 0, |driver, context| {
         let stream = context.new_stream().expect("streams are free");
