@@ -11,7 +11,7 @@ use super::error::Error;
 const ENDINGS: [&str; 6] = [".fatbin", ".fatbin.zst", ".cubin", ".ptx", ".resources.txt", ".fingerprint"];
 
 /// How hard Zstandard tries: above it, two per cent cost many times as long.
-const COMPRESSION: i32 = 9;
+pub const COMPRESSION: i32 = 9;
 
 /// A family, and what it is built for.
 #[derive(Clone, Debug, PartialEq, Eq)]

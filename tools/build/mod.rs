@@ -95,7 +95,7 @@ fn build_family(
     out: &Path,
 ) -> Result<(), Error> {
     let command = nvcc.arguments(family, out);
-    let mut parts = vec![nvcc.version.to_string()];
+    let mut parts = vec![nvcc.version.to_string(), family::COMPRESSION.to_string()];
     parts.extend(command.iter().cloned());
     for variable in ["NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"] {
         parts.push(env::var(variable).unwrap_or_default());
@@ -106,9 +106,9 @@ fn build_family(
     let record = out.join(format!("{}.fingerprint", family.name));
     let outputs = family.outputs(out);
     if fs::read_to_string(&record).is_ok_and(|of| of == fingerprint)
-        && outputs.iter().all(|path| path.exists())
+        && outputs.iter().chain([&family.compressed(out)]).all(|path| path.exists())
     {
-        return if family.compressed(out).exists() { Ok(()) } else { family.compress(out) };
+        return Ok(());
     }
     // A build that fails half way leaves no fingerprint.
     let _ = fs::remove_file(&record);
