@@ -135,8 +135,9 @@ pub const fn a_period_left_out(kernels: &'static str, found_by: &'static [&'stat
 
 /// Bugs are planted in the narrowest kernel: the others are the same template.
 const NARROW: &str = "feed_forward_c64";
+const FEW_ROWS: &str = "feed_forward_few_rows_c64";
 
-const BUGS: [Bug; 25] = [
+const BUGS: [Bug; 27] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
@@ -315,6 +316,22 @@ const BUGS: [Bug; 25] = [
         wrong: "if (row <= valid) {",
         kernels: NARROW,
         found_by: &["of `projection` of", WRONG_RESULTS],
+    },
+    Bug {
+        what: "a projection's results of few rows in the place of the other warps'",
+        file: "feed_forward.cu",
+        right: "part.row / OF_WARP * AT_ONCE + row",
+        wrong: "row",
+        kernels: FEW_ROWS,
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "few rows that go out as many",
+        file: "feed_forward.cu",
+        right: "WARP_ROWS<ROWS> < 32 ? WARP_ROWS<ROWS> : 32",
+        wrong: "32",
+        kernels: FEW_ROWS,
+        found_by: &[WRONG_RESULTS],
     },
 ];
 

@@ -136,7 +136,7 @@ impl family::Problem for Problem {
 /// Bugs are planted in the narrowest kernel, where others have none of their own: they are the same template.
 const NARROW: &str = "feed_forward_backward_c64";
 
-const BUGS: [Bug; 28] = [
+const BUGS: [Bug; 29] = [
     a_missing_barrier(NARROW),
     a_wait_for_too_few_copies(NARROW),
     Bug {
@@ -339,6 +339,14 @@ const BUGS: [Bug; 28] = [
         wrong: "",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "few rows that are all each warp's",
+        file: "feed_forward.cuh",
+        right: "constexpr int WARP_ROWS = ROWS / 2;",
+        wrong: "constexpr int WARP_ROWS = ROWS;",
+        kernels: "feed_forward_backward_few_rows_c64",
+        found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
     },
 ];
 

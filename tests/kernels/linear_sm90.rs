@@ -39,7 +39,7 @@ const WEIGHTS: &str = "linear_wgmma_weights";
 
 const UNWRITTEN: &str = "is read before anything is written to it";
 
-const BUGS: [Bug; 36] = [
+const BUGS: [Bug; 37] = [
     Bug {
         what: "mbarriers that copies do not see",
         file: "linear_sm90.cu",
@@ -336,6 +336,14 @@ const BUGS: [Bug; 36] = [
         wrong: "layer.d_bias + part * outputs + output",
         kernels: WEIGHTS,
         found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "what other lanes have copied read before they say so",
+        file: "linear_sm90.cu",
+        right: "            ptx::cp_async_wait<0>();\n            ptx::sync_warp();\n",
+        wrong: "            ptx::cp_async_wait<0>();\n",
+        kernels: INPUT,
+        found_by: &[WRONG_RESULTS, "is under way"],
     },
 ];
 
