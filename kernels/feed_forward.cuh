@@ -9,14 +9,15 @@
 namespace feed_forward {
 
 constexpr int THREADS = FEED_FORWARD_THREADS, CHUNK = FEED_FORWARD_CHUNK;
-// The warps that share a warp's rows, half of the block's.
+// Warps that share the same rows, half of the block's.
 constexpr int COLUMN_WARPS = 4;
 template <int ROWS> constexpr int WARP_ROWS = ROWS / 2;
 // The block's rows of 64 columns.
 template <int ROWS> constexpr int TILE = Tile<64>::bytes(ROWS);
 
-// Bytes of the weights of a step: 128 rows of 128 columns, or 64 of C, or C of 64.
+// Bytes of 128 rows of 64 columns of weights.
 constexpr int WEIGHTS = Tile<64>::bytes(CHUNK);
+// Bytes of the weights of a step: 128 rows of 128 columns, or 64 of C, or C of 64.
 template <int C> constexpr int STAGE = C < 128 ? WEIGHTS : 2 * WEIGHTS;
 
 // Tile number `number` behind a place in shared memory.

@@ -32,7 +32,9 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of 64 columns of a matrix `[rows, columns]`, row-major; there is a multiple of 64 columns.
+    /// Panels of 64 columns of a matrix `[rows, columns]`, row-major; there is a multiple of 64 columns. From a panel to the next
+    /// are fewer values than from a row to the next, which the driver's manual does not say to be allowed, nor refused: on a card
+    /// the vectors of such boxes tell (`tools/gpu/src/vectors`).
     pub fn of_rows(rows: usize, columns: usize) -> Self {
         Panels { rows, width: 64, count: columns / 64, row_stride: columns, stride: 64 }
     }

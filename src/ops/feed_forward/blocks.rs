@@ -37,10 +37,10 @@ impl Blocks {
 }
 
 impl FeedForwardShape {
-    /// The blocks by which one kernel is faster than one for each product, where it may be: rows are narrow enough to stay on
-    /// the chip, and there are blocks for enough multiprocessors. By the rates of docs/fusion.md a network takes a
-    /// multiprocessor as long as its own kernels take all, for 128 rows where there are blocks for half of them, and for 32
-    /// where there are for a third; more blocks of 32 than multiprocessors take as long as those of 128.
+    /// The blocks by which a network is one kernel, where that may be faster than one for each product: rows are narrow enough
+    /// to stay on the chip, and there are blocks for enough multiprocessors. By the rates of docs/fusion.md one kernel is about
+    /// as fast as apart kernels where blocks of 128 rows are for half of the multiprocessors, or blocks of 32 for a third; more
+    /// blocks of 32 than multiprocessors take as long as those of 128.
     pub fn of_forward(&self, limits: &Limits) -> Option<Blocks> {
         self.choose(limits, Self::plan)
     }
@@ -90,11 +90,12 @@ mod tests {
         let wgmma = Limits { wgmma: true, ..Limits::SM_90 };
         assert_eq!(of(65 * 128 + 1, &wgmma), [Some(Blocks::Warpgroups); 2]);
         assert_eq!(of(1760, &wgmma), [few; 2]);
-        // Backward of rows so wide takes more shared memory than cards of 8.0 have, but for few of them; on those of 8.9 forward
-        // does as well.
+        // Cards of 8.0 have no shared memory for backward of 128 rows so wide, those of 8.9 none for forward of as many either;
+        // of 32 rows the former have it for both, the latter for forward.
         assert_eq!(of(53 * 128 + 1, &Limits::SM_80), [many, None]);
         assert_eq!(of(1760, &Limits::SM_80), [few; 2]);
         assert_eq!(of(1 << 20, &Limits::SM_89), [None; 2]);
+        assert_eq!(of(1760, &Limits::SM_89), [few, None]);
         let narrow = shape(1 << 20, 128);
         assert_eq!([narrow.of_forward(&Limits::SM_80), narrow.of_backward(&Limits::SM_80)], [many; 2]);
         assert_eq!(shape(1 << 20, 320).of_forward(&Limits::SM_90), None);

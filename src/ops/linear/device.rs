@@ -1,4 +1,4 @@
-//! Linear layers on a GPU: the kernels of `kernels/linear.cu`.
+//! Linear layers on a GPU: the kernels of `kernels/linear.cu` and `kernels/linear_*.cu`.
 
 use half::bf16;
 
