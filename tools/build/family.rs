@@ -117,7 +117,7 @@ pub fn remove_others(out: &Path, families: &[Family]) -> Result<(), Error> {
 /// Rust source of the list of families, for a module that defines `Family { name, compressed }`.
 pub fn listing(families: &[Family]) -> String {
     let mut text = String::from(
-        "/// The families of kernels that were built, by name.\npub const FAMILIES: &[Family] = &[\n",
+        "/// The families of kernels that were built, by name.\npub static FAMILIES: &[Family] = &[\n",
     );
     for Family { name, .. } in families {
         let fatbin = format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.fatbin.zst\"))");

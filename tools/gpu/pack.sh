@@ -8,7 +8,7 @@ target=${CARGO_TARGET_DIR:-target}
 
 # The machine of the card may be as old as this.
 newest_glibc=2.35
-most_bytes=60000000
+most_bytes=45000000
 
 say() { printf '== %s\n' "$*"; }
 
