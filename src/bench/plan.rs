@@ -67,11 +67,13 @@ impl Plan {
         }
     }
 
-    /// Bytes that the run needs, about: parameters, gradients and moments, the batch and what is computed of it.
+    /// Bytes that the run needs, about: parameters, and gradients and moments or the packed weights, the batch and what is
+    /// computed of it.
     pub fn bytes(&self, parameters: usize) -> f64 {
         let arrays = match self.mode {
             Mode::Train => 4,
-            Mode::Infer => 1,
+            Mode::Infer if self.device.is_gpu() => 1,
+            Mode::Infer => 2,
         };
         let grids = match self.hand_over.layout {
             Layout::Ragged => 0,

@@ -101,7 +101,7 @@ impl CpuTrial<'_> {
 
     fn infer(&mut self) -> Result<Measured> {
         let (model, parameters) = (&self.model, &self.parameters);
-        let mut workspace = Workspace::default();
+        let mut workspace = Workspace::of_same_parameters();
         time(self.plan, &mut self.batch, self.handed_over.as_ref(), move |_, batch| {
             let Batch { features, offsets, ordinals, .. } = batch;
             let inputs = Inputs { features, offsets, ordinals };

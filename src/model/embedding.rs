@@ -62,7 +62,8 @@ impl<T: Scalar> Embedding<'_, T> {
             InputSlots::Linear(slots) => {
                 let layer = slots.of(self.params);
                 x.resize(rows * layer.outputs(), T::ZERO);
-                linear::forward(x, features, layer, Activation::Relu, &mut scratch.packed[0]);
+                let [weight] = scratch.packed.forward([slots], self.params);
+                linear::product(x, Write::Set, features, weight, layer.finish(Activation::Relu));
                 saved.hidden.clear();
                 if keep {
                     // The ordinals are added to x: where ReLU cut is to be known without them.
@@ -75,7 +76,7 @@ impl<T: Scalar> Embedding<'_, T> {
                 let rbf =
                     Rbf { centers: centers.of(self.params), layer: layer1, features: self.num_features };
                 saved.hidden.resize(rows * layer1.outputs(), T::ZERO);
-                let packed = &mut scratch.packed[0];
+                let packed = &mut scratch.packed.places[0];
                 rbf::forward(&mut saved.hidden, features, &rbf, Activation::Relu, packed, &scratch.threads);
                 saved.normalized.clear();
                 saved.normalized.extend_from_slice(&saved.hidden);
@@ -121,7 +122,7 @@ impl<T: Scalar> Embedding<'_, T> {
                 let job = WeightJob { gradients: fc2.of_mut(gradients), dy: dx, x: normalized };
                 linear::backward_weights([job], &scratch.threads);
                 d_hidden.resize(hidden.len(), T::ZERO);
-                let weight = layer2.pack_backward(&mut scratch.packed[0]);
+                let weight = layer2.pack_backward(&mut scratch.packed.places[0]);
                 linear::product(d_hidden, Write::Set, dx, weight, Finish::Plain);
                 layer_norm::backward(
                     d_hidden,

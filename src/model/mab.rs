@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use super::layout::{LinearSlots, MabSlots};
 use super::network::{self, FfnActivations};
+use super::packed::PackedWeights;
 use super::setrank::Keep;
 use crate::ops::Scalar;
 use crate::ops::attention::{self, Attention, Heads, QkvGradients, Rows};
 use crate::ops::dropout::Dropout;
-use crate::ops::gemm::{Aligned, Finish, Write};
+use crate::ops::gemm::{Finish, Write};
 use crate::ops::layer_norm::{self, Saved, SavedRows};
 use crate::ops::linear::{self, Activation, WeightJob};
 use crate::ops::rows::{CHUNK, RowsMut, TILE, for_tiles, free_tile};
@@ -139,7 +140,7 @@ impl<T: Scalar> MabActivations<T> {
 #[derive(Clone, Debug, Default)]
 pub struct Scratch<T> {
     /// Packed weights.
-    pub packed: [Aligned; 2],
+    pub packed: PackedWeights,
     /// Of each thread.
     pub threads: PerThread,
     /// `[CHUNK, G]`
@@ -160,7 +161,7 @@ impl<T: Scalar> Scratch<T> {
     pub fn bytes(&self) -> (usize, usize) {
         let of = |buffers: &[&Vec<T>]| buffers.iter().map(|buffer| size_of_val(&***buffer)).sum::<usize>();
         let fixed = of(&[&self.d_hidden, &self.d_output, &self.sums, &self.sums2, &self.d_shared])
-            + self.packed.iter().map(Aligned::bytes).sum::<usize>()
+            + self.packed.bytes()
             + self.threads.bytes();
         // Their lengths change from attention to attention.
         let of_batch = self.d_queries.capacity() + self.d_keys_values.capacity();
@@ -247,8 +248,9 @@ fn project<T: Scalar>(
     let c = pass.heads.hidden();
     let mut run = |out: &mut Vec<T>, rows: &[T], layer: &LinearSlots, width: usize| {
         out.resize(rows.len() / c * width, T::ZERO);
-        let activation = pass.projection_activation();
-        linear::forward(out, rows, layer.of(pass.params), activation, &mut scratch.packed[0]);
+        let [weight] = scratch.packed.forward([layer], pass.params);
+        let finish = layer.of(pass.params).finish(pass.projection_activation());
+        linear::product(out, Write::Set, rows, weight, finish);
     };
     match call.roles {
         Roles::Within { x } => run(&mut saved.queries, x, &slots.projections.qkv, 3 * c),
@@ -366,7 +368,7 @@ impl<T: Scalar> Projection<'_, T> {
         let Projection { dy, y, x, layer } = self;
         let weights = layer.of(pass.params);
         let (inputs, outputs) = (weights.inputs(), weights.outputs());
-        let weight = weights.pack_backward(&mut scratch.packed[0]);
+        let weight = weights.pack_backward(&mut scratch.packed.places[0]);
         let rows = x.len() / inputs;
         for first in (0..rows).step_by(CHUNK) {
             let chunk = first..(first + CHUNK).min(rows);

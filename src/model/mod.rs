@@ -9,6 +9,7 @@ pub mod layout;
 pub mod mab;
 pub mod memory;
 pub mod network;
+pub mod packed;
 pub mod scorer;
 pub mod setrank;
 

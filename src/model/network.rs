@@ -2,6 +2,7 @@
 
 use super::layout::{FfnSlots, NormSlots};
 use super::mab::{Pass, Scratch};
+use super::packed::PackedWeights;
 use super::setrank::Keep;
 use crate::ops::Scalar;
 use crate::ops::feed_forward::{self, TileGradients};
@@ -29,10 +30,11 @@ impl FfnSlots {
     pub(super) fn pack_forward<'a, T: Scalar>(
         &self,
         pass: &Pass<'a, T>,
-        buffers: &'a mut [Aligned; 2],
+        packed: &'a mut PackedWeights,
     ) -> feed_forward::Forward<'a, T> {
-        let norm = self.norm.of(pass.params, pass.eps);
-        feed_forward::Forward::new(self.fc1.of(pass.params), self.fc2.of(pass.params), norm, buffers)
+        let (params, norm) = (pass.params, self.norm.of(pass.params, pass.eps));
+        let packed = packed.forward([&self.fc1, &self.fc2], params);
+        feed_forward::Forward::packed(self.fc1.of(params), self.fc2.of(params), norm, packed)
     }
 
     fn pack_backward<'a, T: Scalar>(
@@ -104,7 +106,8 @@ pub fn rows_backward<T: Scalar>(
     let rows = d.len() / c;
     let chunk_rows = rows.min(CHUNK);
     let Scratch { packed, threads, d_hidden, d_output, sums, sums2, .. } = scratch;
-    let network = ffn.map(|(slots, saved, x)| (slots.pack_backward(pass, packed), slots, saved, x));
+    let network =
+        ffn.map(|(slots, saved, x)| (slots.pack_backward(pass, &mut packed.places), slots, saved, x));
     let g = network.as_ref().map_or(0, |(network, ..)| network.hidden_width());
     d_hidden.resize(chunk_rows * g, T::ZERO);
     d_output.resize(if g > 0 { chunk_rows * c } else { 0 }, T::ZERO);

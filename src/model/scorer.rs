@@ -35,7 +35,7 @@ pub struct CpuScorer<'a> {
 impl<'a> CpuScorer<'a> {
     /// The model with `parameters` laid out as its table says.
     pub fn new(model: &'a SetRank, parameters: &'a [f32]) -> Self {
-        CpuScorer { model, parameters, workspace: Workspace::default() }
+        CpuScorer { model, parameters, workspace: Workspace::of_same_parameters() }
     }
 }
 

@@ -4,6 +4,7 @@ use super::block::{BatchSets, Block, BlockActivations, BlockGradients};
 use super::embedding::{Embedding, EmbeddingActivations};
 use super::layout::{BlockSlots, ParamLayout};
 use super::mab::{Pass, Scratch};
+use super::packed::PackedWeights;
 use crate::Result;
 use crate::config::{ModelConfig, OrdinalAt};
 use crate::ops::attention::Heads;
@@ -53,6 +54,15 @@ pub struct Workspace<T> {
     scratch: Scratch<T>,
 }
 
+impl<T: Default> Workspace<T> {
+    /// Of passes that all have the same parameters, whose weights are packed once: twice their memory.
+    pub fn of_same_parameters() -> Self {
+        let mut workspace = Self::default();
+        workspace.scratch.packed = PackedWeights::kept();
+        workspace
+    }
+}
+
 impl<T> Workspace<T> {
     /// Scores `[N]` of the last forward pass.
     pub fn scores(&self) -> &[T] {
@@ -61,6 +71,12 @@ impl<T> Workspace<T> {
 }
 
 impl<T: Scalar> Workspace<T> {
+    /// Bytes of packed weights.
+    #[cfg(test)]
+    pub(super) fn packed_bytes(&self) -> usize {
+        self.scratch.packed.bytes()
+    }
+
     /// Bytes held by the buffers that grow with the batch, and by all others.
     pub fn bytes(&self) -> (usize, usize) {
         let hidden: usize = self.hidden.iter().map(|rows| size_of_val(&**rows)).sum();
@@ -149,8 +165,9 @@ impl SetRank {
         }
         let last = &hidden[blocks % rows];
         scores.resize(last.len() / self.config.hidden_size, T::ZERO);
-        let score = self.layout.score.of(params);
-        linear::forward(scores, last, score, Activation::Identity, &mut scratch.packed[0]);
+        let score = &self.layout.score;
+        let [weight] = scratch.packed.forward([score], params);
+        linear::product(scores, Write::Set, last, weight, score.of(params).finish(Activation::Identity));
     }
 
     /// gradients += d loss / d params, given d loss / d scores `[N]`, after [`forward`](Self::forward) on the same
@@ -181,7 +198,7 @@ impl SetRank {
         linear::backward_weights([score], &scratch.threads);
         d_hidden.resize(hidden[blocks].len(), T::ZERO);
         let score = self.layout.score.of(params);
-        linear::backward_input(d_hidden, Write::Set, d_scores, score, &mut scratch.packed[0]);
+        linear::backward_input(d_hidden, Write::Set, d_scores, score, &mut scratch.packed.places[0]);
         let sets = BatchSets { documents: inputs.offsets, inducing: inducing_offsets };
         for (t, slots) in self.layout.blocks.iter().enumerate().rev() {
             let block = self.block(t, slots, params, sets, Keep::ForBackward, training);

@@ -46,9 +46,19 @@ impl<'a, T: Scalar> Forward<'a, T> {
         norm: Norm<'a, T>,
         [buffer1, buffer2]: &'a mut [Aligned; 2],
     ) -> Self {
+        Self::packed(fc1, fc2, norm, [fc1.pack_forward(buffer1), fc2.pack_forward(buffer2)])
+    }
+
+    /// The same of weights that are packed for forward.
+    pub fn packed(
+        fc1: Weights<'a, T>,
+        fc2: Weights<'a, T>,
+        norm: Norm<'a, T>,
+        [packed1, packed2]: [Packed<'a, T>; 2],
+    ) -> Self {
         Forward {
-            fc1: fc1.pack_forward(buffer1),
-            fc2: fc2.pack_forward(buffer2),
+            fc1: packed1,
+            fc2: packed2,
             hidden: fc1.finish(Activation::Relu),
             output: fc2.finish(Activation::Identity),
             norm,

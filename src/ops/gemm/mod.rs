@@ -13,7 +13,9 @@ use std::ops::Range;
 
 pub use kernel::{Kernel, Kernels};
 use kernel::{MAX_COLS, MAX_ROWS, Tile};
-pub use pack::{Aligned, DEPTH, Left, Packed, PackedLeft, pack, pack_parallel, packed_left_len, packed_len};
+pub use pack::{
+    Aligned, DEPTH, Left, Packed, PackedLeft, pack, pack_parallel, packed, packed_left_len, packed_len,
+};
 
 use prefetch::prefetch;
 

@@ -40,6 +40,11 @@ impl Aligned {
         &mut bytemuck::cast_slice_mut(&mut self.0)[..len]
     }
 
+    /// The same of what is there; the memory has grown so far.
+    fn there<T: Pod>(&self, len: usize) -> &[T] {
+        &bytemuck::cast_slice(&self.0)[..len]
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.0.len() * size_of::<Line>()
@@ -130,6 +135,15 @@ pub fn pack_parallel<'a, T: Scalar>(buffer: &'a mut Aligned, b: Mat<'_, T>) -> P
         });
     }
     Packed { panels: buffer, k: b.rows, n: b.cols, kernel }
+}
+
+/// B `[k, n]` as [`pack_parallel`] has left it in `buffer`.
+///
+/// # Panics
+///
+/// Where nothing so large was packed there.
+pub fn packed<T: Scalar>(buffer: &Aligned, k: usize, n: usize) -> Packed<'_, T> {
+    Packed { panels: buffer.there(packed_len::<T>(k, n)), k, n, kernel: T::kernel() }
 }
 
 /// Rows that are copied from one panel to the next: few enough for the processor to follow all of them.

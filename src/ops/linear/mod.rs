@@ -31,7 +31,7 @@ pub use weights::WeightsPlan;
 
 use super::Scalar;
 use super::gemm::{
-    Aligned, DEPTH, Finish, Mat, MatMut, Packed, PackedLeft, Write, gemm, pack, pack_parallel,
+    Aligned, DEPTH, Finish, Mat, MatMut, Packed, PackedLeft, Write, gemm, pack, pack_parallel, packed,
     packed_left_len, packed_len,
 };
 use super::rows::{RowsMut, Shared, for_tiles, free_tile};
@@ -70,6 +70,11 @@ impl<'a, T: Scalar> Weights<'a, T> {
     /// Wᵀ, packed for forward.
     pub fn pack_forward<'b>(&self, buffer: &'b mut Aligned) -> Packed<'b, T> {
         pack_parallel(buffer, Mat::new(self.weight, self.outputs(), self.inputs()).t())
+    }
+
+    /// Wᵀ as [`pack_forward`](Self::pack_forward) has left it in `buffer`.
+    pub fn packed_forward<'b>(&self, buffer: &'b Aligned) -> Packed<'b, T> {
+        packed(buffer, self.inputs(), self.outputs())
     }
 
     /// W, packed for the gradient of x.
