@@ -29,6 +29,11 @@ fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
 }
 
+/// Refuses a file that [`write_atomically`] could not write now: asked before long work whose result it is to be.
+pub fn check_writable(path: &Path) -> Result<()> {
+    if is_special(path) { Ok(()) } else { temporary_beside(path).map(drop) }
+}
+
 /// A temporary file in the folder of `path`, removed when dropped.
 pub fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
     if path.is_dir() {

@@ -131,7 +131,7 @@ impl SizeSource {
         };
         if sizes.is_empty() {
             return Err(Error::config(format!(
-                "--batch-docs {documents}: not even one set has so few documents"
+                "--batch-docs {documents}: the first set has more documents than that"
             )));
         }
         Ok(sizes)

@@ -14,7 +14,7 @@ use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::layout::MAX_CELLS;
 use setrank::data::normalize::{Kind, Normalize};
 use setrank::device::choice::Device;
-use setrank::files::write_atomically;
+use setrank::files::{check_writable, write_atomically};
 
 use super::ablate;
 use super::compute::{self, ComputeArgs};
@@ -170,6 +170,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         None if on_gpu => peak_of_gpu(side).map(Some),
         None => Ok(Some(peak::gflops(side))),
     };
+    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        check_writable(path)?;
+    }
     let default_rounds = if on_gpu || args.sweep.is_some() || args.latency { 3 } else { 1 };
     let rounds = args.rounds.map_or(default_rounds, |rounds| rounds as usize);
     if args.latency {
@@ -198,13 +201,13 @@ fn write_out(
 ) -> anyhow::Result<()> {
     match json {
         None => write!(out, "{found}")?,
-        Some(path) if path == Path::new("-") => {
-            serde_json::to_writer(&mut *out, found)?;
-            writeln!(out)?;
-        }
         Some(path) => {
             let json = serde_json::to_string(found)? + "\n";
-            write_atomically(path, |file| file.write_all(json.as_bytes()))?;
+            if path == Path::new("-") {
+                out.write_all(json.as_bytes())?;
+            } else {
+                write_atomically(path, |file| file.write_all(json.as_bytes()))?;
+            }
         }
     }
     Ok(out.flush()?)
@@ -262,23 +265,28 @@ fn grow(
     sweep.check(plan)?;
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
+    let path = |end| folder.join(format!("{stem}{end}"));
+    ENDS.iter().try_for_each(|&end| check_writable(&path(end)))?;
     let growth = Growth::measure(sweep, plan, rounds, measure_peak, |at, report| {
         tell!("{} {at}: {} documents a second", report.encoder.name(), report.docs_per_s.round());
     })?;
-    let stem = format!("{}-{}", flag(&plan.mode), flag(&sweep));
-    let json = serde_json::to_string_pretty(&growth)? + "\n";
-    for (end, text) in [
-        (".json", json),
-        (".md", growth.markdown()),
-        ("-speed.svg", growth.speed().svg()?),
-        ("-rate.svg", growth.rate().svg()?),
-        ("-share.svg", growth.share().svg()?),
-        ("-memory.svg", growth.memory().svg()?),
-    ] {
-        write_atomically(&folder.join(format!("{stem}{end}")), |out| out.write_all(text.as_bytes()))?;
+    let texts = [
+        serde_json::to_string_pretty(&growth)? + "\n",
+        growth.markdown(),
+        growth.speed().svg()?,
+        growth.rate().svg()?,
+        growth.share().svg()?,
+        growth.memory().svg()?,
+    ];
+    for (end, text) in ENDS.into_iter().zip(texts) {
+        write_atomically(&path(end), |out| out.write_all(text.as_bytes()))?;
     }
     Ok(())
 }
+
+/// How the names of a sweep's files end: figures, a table, and pictures.
+const ENDS: [&str; 6] = [".json", ".md", "-speed.svg", "-rate.svg", "-share.svg", "-memory.svg"];
 
 /// A value as its flag takes it.
 fn flag(value: &impl ValueEnum) -> String {

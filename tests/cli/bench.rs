@@ -215,7 +215,12 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep sizes -o results --sizes 7", &["--sizes", "--sweep sizes"]),
         ("train --sweep sizes -o results --sets 3", &["--sets", "--sweep sizes"]),
         ("train --sweep sizes -o results --batch-docs 3", &["--batch-docs", "--sweep sizes"]),
-        ("train --batch-docs 3", &["--batch-docs 3", "not even one set"]),
+        // Before anything is measured.
+        (
+            "train --steps 1000000 --json missing/x.json",
+            &["cannot write missing/x.json", "there is no folder missing"],
+        ),
+        ("train --batch-docs 3", &["--batch-docs 3", "the first set has more documents"]),
         ("train --sweep sizes -o results --sizes-file sizes", &["--sizes-file", "--sweep sizes"]),
         ("infer --sweep documents -o results --sizes 1048576 --sets 65536", &["documents of a batch", "GiB"]),
         ("train --sweep sizes -o sizes", &["sizes is a file"]),

@@ -162,6 +162,10 @@ fn parts_that_do_not_suit_a_later_fold_are_found_before_the_first_run() {
     folder.file("halves.txt", "0.5 qid:h 1:1 5:1\n0 qid:h 1:2\n");
     let halves = usage("--select map").replace("p2.txt", "halves.txt");
     contains(&folder.fails(&halves), &["fold 4 validates on part 2", "no validation query counts for map"]);
+    folder.file("long.txt", "1 qid:l 1:1 5:1\n0 qid:l 1:2\n".repeat(30));
+    let long = usage("--batch-docs 50").replace("--batch-sets 4 ", "").replace("p4.txt", "long.txt");
+    let parts = ["fold 3 trains on part 4, long.txt", "--batch-docs 50: query l alone has 60 documents"];
+    contains(&folder.fails(&long), &parts);
     let ranked = usage("--init-feature 1 --n-max 2");
     contains(&folder.fails(&ranked), &["fold 1 trains on part 1", "n_max"]);
 }

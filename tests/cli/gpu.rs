@@ -273,7 +273,7 @@ fn what_a_gpu_cannot_do_is_said() {
     let bench = on(&folder, "memory=3M", &format!("bench train --device cuda {BENCH} --sizes 40"));
     contains(&bench.unwrap_err(), &["a batch of 1280 documents in 32 set(s) needs", "use --batch-docs"]);
     let bench = on(&folder, "", &format!("bench infer --device cuda {BENCH} --sizes 40 --batch-docs 39"));
-    contains(&bench.unwrap_err(), &["--batch-docs 39: not even one set"]);
+    contains(&bench.unwrap_err(), &["--batch-docs 39: the first set has more documents"]);
 }
 
 /// Values that are missing or infinite are made numbers before they come to the GPU.

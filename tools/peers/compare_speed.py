@@ -10,6 +10,7 @@ import datetime
 import itertools
 import json
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -164,13 +165,27 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--setrank", type=Path, default=Path("target/release/setrank"))
-    parser.add_argument("--features", type=int, default=220)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
-    parser.add_argument("--steps", type=int, default=5, help="timed steps of a turn")
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), metavar="KIND-BUCKETS")
+    program = Path("target/release/setrank")
+    threads = torch.get_num_threads()
+    parser.add_argument(
+        "--setrank", type=Path, default=program, help=f"the Rust program [default: {program}]"
+    )
+    parser.add_argument("--features", type=int, default=220, help="of a document [default: 220]")
+    parser.add_argument(
+        "--threads", type=int, default=threads, help=f"of each side [default: {threads}]"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side [default: 5]")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps of a turn [default: 5]")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before them [default: 2]")
+    parser.add_argument(
+        "--variants",
+        nargs="+",
+        default=list(VARIANTS),
+        metavar="KIND-BUCKETS",
+        help="of PyTorch, eager or compiled, the sets sorted into so many buckets [default: "
+        + ", ".join(VARIANTS)
+        + "]",
+    )
     parser.add_argument(
         "--only",
         nargs="+",
@@ -185,6 +200,17 @@ def parse_arguments() -> argparse.Namespace:
     unknown = sorted(set(args.only) - words)
     if unknown:
         parser.error(f"--only: {', '.join(unknown)}: choose from {', '.join(sorted(words))}")
+    for alternatives in (("train", "infer"), ("msab", "imsab"), tuple(BATCHES)):
+        asked = [word for word in alternatives if word in args.only]
+        if len(asked) > 1:
+            parser.error(f"--only: no cell is both {asked[0]} and {asked[1]}")
+    unknown = [name for name in args.variants if not re.fullmatch(r"(eager|compile)-[1-9]\d*", name)]
+    if unknown:
+        parser.error(f"--variants: {', '.join(unknown)}: eager-N or compile-N, of N buckets")
+    if args.quick and not any(name.startswith("eager") for name in args.variants):
+        parser.error("--quick takes eager variants alone: give one, or leave --quick out")
+    if args.out and (args.out.suffix == ".md" or args.out.is_dir()):
+        parser.error(f"-o {args.out}: it takes a JSON file, beside which the table is NAME.md")
     if min(args.rounds, args.steps, args.warmup, args.threads) < 1:
         parser.error("--rounds, --steps, --warmup and --threads must be at least 1")
     if not args.setrank.is_file():

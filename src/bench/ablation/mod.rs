@@ -246,7 +246,11 @@ fn cost(rung: &Rung, rates: &Rates) -> Cost {
 impl fmt::Display for Ablation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_counted() {
-            writeln!(f, "counted on the emulator, a document, and predicted by the rates of an H100:\n")?;
+            let (encoder, size) = (self.encoder.name(), self.docs / self.sets.max(1));
+            writeln!(
+                f,
+                "{encoder}, sets of {size}: counted on the emulator, a document, and predicted by the rates of an H100:\n"
+            )?;
             let head = ["--fuse", "launches", "requested", "unique", "MFLOP", "M docs/s", "of floor"];
             writeln!(
                 f,

@@ -11,6 +11,7 @@ use setrank::data::{Columns, Dataset, initial};
 use setrank::eval::{Conventions, Metric, evaluate};
 use setrank::train::TrainConfig;
 use setrank::train::crossval::Fold;
+use setrank::train::epoch::BatchSize;
 use setrank::train::state::fingerprint;
 use setrank::train::trainer::check_selection;
 
@@ -120,6 +121,7 @@ impl<'a> Parts<'a> {
             };
             batcher.check_set_sizes(config.max_set_size).with_context(role)?;
             if does == "trains on" {
+                BatchSize::of(config).check(&batcher).with_context(role)?;
                 continue;
             }
             if !data.has_relevant() {
