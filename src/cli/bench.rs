@@ -182,6 +182,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return grow(sweep, &plan, rounds, measure_peak, folder);
     }
     if args.ablate {
+        let measuring = [
+            ("--rounds", args.rounds.is_some()),
+            ("--steps", args.steps.is_some()),
+            ("--peak", args.peak.is_some()),
+        ];
+        if let Some((name, _)) = measuring.iter().find(|(_, given)| *given && !on_gpu) {
+            bail!("{name} says how a GPU is measured: without one, --ablate tells what was counted");
+        }
         let found = ablate::run(&plan, rounds, measure_peak)?;
         return write_out(args.json.as_deref(), &mut out, &found);
     }

@@ -173,7 +173,7 @@ fn check_text(name: &str, start: &[u8]) -> Result<()> {
         )));
     }
     if start[..start.len().min(512)].contains(&0) {
-        return Err(Error::data(format!("{name}: binary or UTF-16, not LETOR text ")));
+        return Err(Error::data(format!("{name}: binary or UTF-16, not text")));
     }
     Ok(())
 }

@@ -145,7 +145,8 @@ impl<'a> Trainer<'a> {
             if batcher.data().num_documents() == 0 {
                 return Err(Error::data(format!("the {name} data has no document")));
             }
-            batcher.check_set_sizes(config.max_set_size)?;
+            let fits = batcher.check_set_sizes(config.max_set_size);
+            fits.map_err(|error| Error::data(format!("the {name} data: {error}")))?;
             if !batcher.data().has_relevant() {
                 return Err(Error::data(format!(
                     "the {name} data has no relevant document: no label is above 0, so there is nothing to learn \

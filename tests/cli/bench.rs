@@ -232,6 +232,7 @@ fn what_cannot_be_measured_is_refused() {
         ("train --sweep layouts -o results --pad-to 90", &["--pad-to", "--sweep layouts"]),
         ("train --ablate --sizes 41", &["on sets of 40 or 384 documents"]),
         ("train --ablate --hidden 128", &["leave --hidden", "--device cuda"]),
+        ("train --ablate --sizes 40 --peak 100", &["--peak says how a GPU is measured"]),
         ("infer --ablate", &["setrank bench train --ablate"]),
         ("infer --layout masked --sets 65536 --pad-to 1048576", &["GiB are free"]),
     ] {
