@@ -109,7 +109,7 @@ def layouts() -> str:
     rows = []
     for name, of in (("train-yahoo", "training, Yahoo's sizes"), ("infer-yahoo", "scoring, Yahoo's sizes"),
                      ("infer-istella", "scoring, Istella's sizes")):
-        for point in result(f"2026-11-29-cpu-layouts-{name}.json")["points"]:
+        for point in result(f"2026-11-30-cpu-layouts-{name}.json")["points"]:
             report = point["report"]
             unpadding = report["unpadding_s"]
             rows.append([
@@ -118,8 +118,7 @@ def layouts() -> str:
                 f"{report['docs_per_s']:,.0f}",
                 "–" if unpadding is None else f"{100 * unpadding / report['median_s']:.2f} %",
             ])
-    caption = ("Batches as frameworks hand them over are made ragged by one copy; what padding holds is never computed. "
-               "Rows differ by what else the machine did: of one batch their fastest steps are within 6 %")
+    caption = "Batches as frameworks hand them over are made ragged by one copy; what padding holds is never computed"
     return table(["", "rows a document", "docs/s", "the copy"], rows, caption)
 
 
