@@ -155,8 +155,9 @@ fn feed_forward(criterion: &mut Criterion) {
     let (bias1, bias2, weight) = (normals(INNER, 2), normals(HIDDEN, 3), vec![1.0; HIDDEN]);
     let norm = Norm { weight: &weight, bias: &bias2, eps: 1e-5 };
     let layers = [(&fc1, &bias1), (&fc2, &bias2)].map(|(weight, bias)| Weights { weight, bias });
-    let mut buffers = [Aligned::default(), Aligned::default()];
-    let network = Forward::new(layers[0], layers[1], norm, &mut buffers);
+    let (mut buffer1, mut buffer2) = (Aligned::default(), Aligned::default());
+    let packed = [layers[0].pack_forward(&mut buffer1), layers[1].pack_forward(&mut buffer2)];
+    let network = Forward::new(layers[0], layers[1], norm, packed);
     let (x, mut out, threads) = (normals(ROWS * HIDDEN, 4), vec![0.0; ROWS * HIDDEN], threads());
     threads.reserve::<f32>(TILE * INNER);
     measure(criterion, "feed_forward", "forward", || {

@@ -34,7 +34,7 @@ impl FfnSlots {
     ) -> feed_forward::Forward<'a, T> {
         let (params, norm) = (pass.params, self.norm.of(pass.params, pass.eps));
         let packed = packed.forward([&self.fc1, &self.fc2], params);
-        feed_forward::Forward::packed(self.fc1.of(params), self.fc2.of(params), norm, packed)
+        feed_forward::Forward::new(self.fc1.of(params), self.fc2.of(params), norm, packed)
     }
 
     fn pack_backward<'a, T: Scalar>(

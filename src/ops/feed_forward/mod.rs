@@ -39,18 +39,8 @@ pub struct Forward<'a, T> {
 }
 
 impl<'a, T: Scalar> Forward<'a, T> {
-    /// Packs the weights: fc1 `[G, C]`, fc2 `[C, G]`.
+    /// Of fc1 `[G, C]` and fc2 `[C, G]`, and of both weights as they are packed for forward.
     pub fn new(
-        fc1: Weights<'a, T>,
-        fc2: Weights<'a, T>,
-        norm: Norm<'a, T>,
-        [buffer1, buffer2]: &'a mut [Aligned; 2],
-    ) -> Self {
-        Self::packed(fc1, fc2, norm, [fc1.pack_forward(buffer1), fc2.pack_forward(buffer2)])
-    }
-
-    /// The same of weights that are packed for forward.
-    pub fn packed(
         fc1: Weights<'a, T>,
         fc2: Weights<'a, T>,
         norm: Norm<'a, T>,
