@@ -13,9 +13,7 @@ enum {
     LINEAR_SM90_STEP = 64,
     /** Blocks of a cluster: one behind the other in rows, of the same columns, of whose operand each loads a half for both. */
     LINEAR_SM90_BLOCKS = 2,
-    /** Warpgroups of a block that multiply, 64 rows each; one more loads. */
-    LINEAR_SM90_MULTIPLIERS = 2,
-    /** Threads of a block. */
+    /** Threads of a block: two warpgroups multiply, 64 rows each, and one loads. */
     LINEAR_SM90_THREADS = 384,
     /** A step's operands take a slot of shared memory: so many there are. */
     LINEAR_SM90_SLOTS = 4,
@@ -25,10 +23,9 @@ enum {
     LINEAR_SM90_ONES_BYTES = 256,
     /** Bytes of shared memory of a block. */
     LINEAR_SM90_SHARED_BYTES = LINEAR_SM90_SLOTS * ((LINEAR_SM90_ROWS + LINEAR_SM90_COLUMNS) * LINEAR_SM90_STEP * 2 +
-                                                    LINEAR_SM90_BARRIER_BYTES) + LINEAR_SM90_ONES_BYTES,
-    /** Registers of a thread that loads, and of those that multiply: a thread begins with 168. */
-    LINEAR_SM90_LOADER_REGISTERS = 24,
-    LINEAR_SM90_MULTIPLIER_REGISTERS = 240,
+                                                    LINEAR_SM90_BARRIER_BYTES),
+    /** The same of the gradients of parameters. */
+    LINEAR_SM90_WEIGHTS_SHARED_BYTES = LINEAR_SM90_SHARED_BYTES + LINEAR_SM90_ONES_BYTES,
 };
 
 /** Arguments of `linear_wgmma_forward`. Tensor maps are of bf16, in panels of 64 columns, or of 32 where dy is. */

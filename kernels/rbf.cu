@@ -1,6 +1,6 @@
 #include "rbf.h"
 
-#include "bf16.cuh"
+#include "rbf.cuh"
 #include "wide.cuh"
 
 // The rbf input: each feature becomes K activations about learned centres, which a linear layer takes.
@@ -40,47 +40,9 @@ static_assert(RBF_CENTERS_COLUMNS == wide::COLUMNS && RBF_CENTERS_COLUMNS == THR
 constexpr int TABLE = wide::SHARED_BYTES;
 static_assert(RBF_WIDE_SHARED_BYTES == TABLE && RBF_CENTERS_SHARED_BYTES == TABLE + 8 * RBF_CENTERS_COLUMNS);
 
-constexpr float SHARPNESS = 100.0f, LOG2_E = 1.4426950408889634f;
-constexpr float INFINITELY_FAR = __builtin_huge_valf();
+using namespace rbf;
 
 using Given = gemm::Matrix<const uint16_t>;
-
-// What φ is made of.
-struct Basis {
-    const uint16_t *x;
-    const float *centers;
-    int rows;
-    int stride;
-    int per_feature;
-    int columns;
-
-    // A feature of a row; 0 behind the last row.
-    __device__ __forceinline__ float feature(int row, int number) const {
-        if (row >= rows) return 0.0f;
-        return bf16_low(ptx::load_constant(x + static_cast<size_t>(row) * stride + number));
-    }
-
-    // The centre of a column; behind the last one that makes φ 0.
-    __device__ __forceinline__ float center(int column) const {
-        return column < columns ? ptx::load_constant(centers + column) : INFINITELY_FAR;
-    }
-
-    // The centres of eight columns, from a multiple of 8 on.
-    __device__ __forceinline__ void load_centers(float (&to)[8], int column) const {
-        if (column + 8 <= columns) {
-            const auto *from = reinterpret_cast<const float4 *>(centers + column);
-            const auto low = ptx::load_constant(from), high = ptx::load_constant(from + 1);
-            to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-            to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-            return;
-        }
-#pragma unroll
-        for (int j = 0; j < 8; ++j) to[j] = center(column + j);
-    }
-};
-
-// φ at this distance from the centre.
-__device__ __forceinline__ float bell(float distance) { return ptx::exp2(-SHARPNESS * LOG2_E * distance * distance); }
 
 // Makes φ of TILE_ROWS rows and 64 columns in bf16. A thread makes eight neighbouring columns of every so many-th row.
 template <int TILE_ROWS>
@@ -138,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS) rbf_forward(const __gr
     // The latter half of the outputs may be none.
     const int halves = p.outputs - output < RBF_OUTPUTS ? 1 : 2, half = warp / 4;
     const int of_warp = warp % 4 * gemm::WARP_ROWS, column = output + half * gemm::COLUMNS;
-    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};
+    const Basis basis = basis_of(p);
     const Given weight{p.weight, p.outputs, p.width};
     gemm::Results results;
     gemm::clear(results);
@@ -166,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS) rbf_forward(const __gr
 extern "C" __global__ void __launch_bounds__(RBF_THREADS, 1) rbf_wide_forward(const __grid_constant__ RbfForward p) {
     using Of = wide::Stages<wide::ROWS / 64, wide::COLUMNS / 64>;
     const wide::Place place(p.rows, p.outputs);
-    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};
+    const Basis basis = basis_of(p);
     const Given weight{p.weight, p.outputs, p.width};
     const int steps = p.width / gemm::STEP;
     wide::Results results;
@@ -203,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS, 1)
     const int column = block % blocks * COLUMNS, output = block / blocks * OUTPUTS;
     const int first = blockIdx.y * p.rows_of_part, end = min(p.rows, first + p.rows_of_part);
     const int steps = (end - first + gemm::STEP - 1) / gemm::STEP;
-    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};
+    const Basis basis = basis_of(p);
     const Given dy{p.dy, p.rows, p.outputs};
     // The last outputs and columns may be none.
     const int output_tiles = min(OUTPUTS, p.outputs - output) / 64, column_tiles = min(COLUMNS, p.width - column) / 64;
@@ -257,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS, 1)
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int column = blockIdx.x * COLUMNS;
     const int first = blockIdx.y * p.rows_of_part, end = min(p.rows, first + p.rows_of_part);
-    const Basis basis{p.x, p.centers, p.rows, p.stride, p.per_feature, p.columns};
+    const Basis basis = basis_of(p);
     const Given dy{p.dy, p.rows, p.outputs}, weight{p.weight, p.outputs, p.width};
     // The last columns may be none.
     const int column_tiles = min(COLUMNS, p.width - column) / 64;

@@ -81,6 +81,6 @@ pub use {
     operands::Operands,
     profile::KernelTime,
     staging::Staging,
-    tensor_map::{Panels, TensorMap},
+    tensor_map::{Boxes, Panels, TensorMap},
     uploads::{Package, Uploads},
 };

@@ -49,6 +49,22 @@ impl Panels {
     }
 }
 
+/// A matrix as a kernel takes it: in boxes of so many panels and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boxes {
+    /// How it stands in panels.
+    pub panels: Panels,
+    /// Panels and rows of a box.
+    pub size: [u32; 2],
+}
+
+impl Boxes {
+    /// Boxes of so many columns and rows.
+    pub fn of(panels: Panels, columns: u32, rows: u32) -> Self {
+        Boxes { panels, size: [columns / panels.width as u32, rows] }
+    }
+}
+
 impl Gpu {
     /// The tensor map of a matrix `[rows, columns]`, row-major, for boxes of `box_rows` rows, at most 256, and 64 columns, which
     /// stand in shared memory as the kernels' tiles do. It holds while the matrix stays where it is.
@@ -82,6 +98,23 @@ impl Gpu {
         let what = || format!("{count} panels of {rows} × {width} values");
         let (sizes, strides) = ([width, rows, count], [row_stride, stride]);
         self.encoded(matrix, panels.len(), sizes, strides, [width as u32, box_rows, box_panels], what)
+    }
+
+    /// The tensor maps by which a kernel takes these matrices in boxes.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor_map`](Self::tensor_map).
+    pub fn maps<const COUNT: usize>(
+        &self,
+        matrices: [&Buffer<bf16>; COUNT],
+        boxes: [Boxes; COUNT],
+    ) -> Result<[TensorMap; COUNT], DeviceError> {
+        let mut maps = [TensorMap::default(); COUNT];
+        for ((map, matrix), Boxes { panels, size }) in maps.iter_mut().zip(matrices).zip(boxes) {
+            *map = self.panels_map(matrix, panels, size)?;
+        }
+        Ok(maps)
     }
 
     /// The tensor map of a buffer of `len` values, for such boxes; the innermost dimension is the first, and is contiguous.

@@ -10,12 +10,12 @@ use setrank::device::abi::{
 };
 use setrank::device::check::Deviation;
 use setrank::device::choice::MatrixKernels;
-use setrank::device::{Buffer, Gpu, Limits, TensorMap};
+use setrank::device::{Boxes, Buffer, Gpu, Limits, TensorMap};
 use setrank::ops::linear::check::warpgroups::{group, problems};
 use setrank::ops::linear::check::{InputFinish, Problem, Product};
 use setrank::ops::linear::{
-    Activation, BlockSize, Boxes, DeviceLinear, InputGradient, LayerGradients, Layout, LinearShape,
-    WeightsPlan, linear_backward_input, linear_backward_weights, linear_backward_weights_by, linear_forward,
+    Activation, BlockSize, DeviceLinear, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,
+    linear_backward_input, linear_backward_weights, linear_backward_weights_by, linear_forward,
 };
 use setrank::ops::partial_sums::PendingSums;
 use setrank_emulator::driver::{self, Configuration};
@@ -42,7 +42,7 @@ const UNWRITTEN: &str = "is read before anything is written to it";
 const BUGS: [Bug; 37] = [
     Bug {
         what: "mbarriers that copies do not see",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "    ptx::fence_mbarrier_init();\n",
         wrong: "",
         kernels: "",
@@ -50,7 +50,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "mbarriers that the other block has not made yet",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
         wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
         kernels: "",
@@ -58,7 +58,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "a block that exits while the other one tells it",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
         wrong: "",
         kernels: "",
@@ -102,7 +102,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "operands that are kept",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        ring.release();\n        ring.advance();\n",
         wrong: "        ring.advance();\n",
         kernels: "",
@@ -110,7 +110,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "operands that are given back before they are multiplied",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        ptx::wgmma_wait<0>(results[0]);\n        if constexpr (SUMS) ptx::wgmma_wait<0>(sums);\n        ring.release();\n",
         wrong: "        ring.release();\n        ptx::wgmma_wait<0>(results[0]);\n        if constexpr (SUMS) ptx::wgmma_wait<0>(sums);\n",
         kernels: "",
@@ -118,7 +118,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "results that are not waited for",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "ptx::wgmma_wait<0>(results[0]);",
         wrong: "ptx::wgmma_wait<1>(results[0]);",
         kernels: "",
@@ -126,7 +126,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "registers that are not fenced",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        ptx::wgmma_fence(results[0]);\n",
         wrong: "",
         kernels: "",
@@ -134,7 +134,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "sums that are not fenced",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        if constexpr (SUMS) ptx::wgmma_fence(sums);\n",
         wrong: "",
         kernels: WEIGHTS,
@@ -142,7 +142,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "ones that products may not see",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        ptx::fence_proxy_async();\n",
         wrong: "",
         kernels: WEIGHTS,
@@ -150,39 +150,39 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "too few ones",
-        file: "linear_sm90.cu",
-        right: "thread < LINEAR_SM90_ONES_BYTES / 16",
-        wrong: "thread < LINEAR_SM90_ONES_BYTES / 32",
+        file: "wide_sm90.cuh",
+        right: "thread < ONES_BYTES / 16",
+        wrong: "thread < ONES_BYTES / 32",
         kernels: WEIGHTS,
         found_by: &[UNWRITTEN],
     },
     Bug {
         what: "a block's own operand for both",
-        file: "linear_sm90.cu",
-        right: "ptx::tensor_load(ring.at(), map, 0, row, panel, ring.full(), 1 << ptx::cluster_rank());",
-        wrong: "ptx::tensor_load(ring.at(), map, 0, row, panel, ring.full(), Slots::ALL_BLOCKS);",
+        file: "wide_sm90.cuh",
+        right: "ptx::tensor_load(at(), map, 0, row, panel, full(), 1 << ptx::cluster_rank());",
+        wrong: "ptx::tensor_load(at(), map, 0, row, panel, full(), ALL_BLOCKS);",
         kernels: "",
         found_by: &["bytes more than it expects", "under way", "is overwritten while", UNWRITTEN],
     },
     Bug {
         what: "the columns' operand for one block alone",
-        file: "linear_sm90.cu",
-        right: "ring.full(), Slots::ALL_BLOCKS);",
-        wrong: "ring.full(), 1 << ptx::cluster_rank());",
+        file: "wide_sm90.cuh",
+        right: "full(), ALL_BLOCKS);",
+        wrong: "full(), 1 << ptx::cluster_rank());",
         kernels: "",
         found_by: &["deadlock"],
     },
     Bug {
         what: "both parts of the columns' operand in the place of one",
-        file: "linear_sm90.cu",
-        right: "ring.at() + LEFT + ptx::cluster_rank() * PART;",
-        wrong: "ring.at() + LEFT + PART;",
+        file: "wide_sm90.cuh",
+        right: "at() + OWN + ptx::cluster_rank() * PART;",
+        wrong: "at() + OWN + PART;",
         kernels: "",
         found_by: &[UNWRITTEN, "under way", "is overwritten while"],
     },
     Bug {
         what: "the first 16 of the inner dimension for the next",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "k / 2 * second + k % 2 * next;",
         wrong: "k / 2 * second;",
         kernels: "",
@@ -190,7 +190,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "the first slot for all steps",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "units(ring.offset());",
         wrong: "units(0);",
         kernels: "",
@@ -198,7 +198,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "the columns of a tile for those of the next",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "units(STEP / 16 * bytes) << 16;",
         wrong: "units(bytes) << 16;",
         kernels: WEIGHTS,
@@ -206,7 +206,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "the weights of a tile for those of the next",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "units(STEP / 16 * bytes) << 16;",
         wrong: "units(bytes) << 16;",
         kernels: INPUT,
@@ -222,7 +222,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "the first block's rows for both",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "(pair / tiles * BLOCKS + ptx::cluster_rank()) * ROWS;",
         wrong: "pair / tiles * BLOCKS * ROWS;",
         kernels: FORWARD,
@@ -230,7 +230,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "results in the place of operands that others still read",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "{ ptx::barrier_sync(1, MULTIPLIERS * GROUP); }",
         wrong: "{}",
         kernels: FORWARD,
@@ -251,7 +251,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "rows that are written behind the last",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "if (of_block >= valid) return;",
         wrong: "if (of_block > valid) return;",
         kernels: FORWARD,
@@ -259,7 +259,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "results that are stored before they are there",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "        ptx::sync_warp();\n        for_pieces(to,",
         wrong: "        for_pieces(to,",
         kernels: FORWARD,
@@ -267,7 +267,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "what finishes a gradient read before it is there",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "            ptx::cp_async_wait<0>();\n",
         wrong: "",
         kernels: INPUT,
@@ -275,7 +275,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "a mask in the place of what others still add",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "            // The next matrix takes its place, and results do.\n            ptx::sync_warp();\n",
         wrong: "",
         kernels: INPUT,
@@ -300,8 +300,8 @@ const BUGS: [Bug; 37] = [
     Bug {
         what: "outputs of other panels",
         file: "linear_sm90.cu",
-        right: "load_left(ring, maps.dy, row, output / width);",
-        wrong: "load_left(ring, maps.dy, row, output / 64);",
+        right: "ring.load_left(maps.dy, row, output / width);",
+        wrong: "ring.load_left(maps.dy, row, output / 64);",
         kernels: WEIGHTS,
         found_by: &[WRONG_RESULTS],
     },
@@ -315,7 +315,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "narrow panels as wide ones",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "narrow ? operand(Tile<32>{at}) : operand(Tile<64>{at})",
         wrong: "operand(Tile<64>{at})",
         kernels: WEIGHTS,
@@ -339,7 +339,7 @@ const BUGS: [Bug; 37] = [
     },
     Bug {
         what: "what other lanes have copied read before they say so",
-        file: "linear_sm90.cu",
+        file: "wide_sm90.cuh",
         right: "            ptx::cp_async_wait<0>();\n            ptx::sync_warp();\n",
         wrong: "            ptx::cp_async_wait<0>();\n",
         kernels: INPUT,
@@ -360,7 +360,7 @@ const WRONG_LAUNCHES: [WrongLaunch; 4] = [
 ];
 
 /// A matrix's tensor map.
-fn map(Boxes { panels, size: [box_panels, box_rows] }: Boxes) -> TensorMap {
+pub fn map(Boxes { panels, size: [box_panels, box_rows] }: Boxes) -> TensorMap {
     let sizes = [panels.count, panels.rows, panels.width];
     panels_map(sizes, [panels.stride, panels.row_stride], [box_panels, box_rows, panels.width as u32])
 }

@@ -140,7 +140,7 @@ const BUGS: [Bug; 19] = [
     },
     Bug {
         what: "features behind the last row",
-        file: "rbf.cu",
+        file: "rbf.cuh",
         right: "if (row >= rows) return 0.0f;",
         wrong: "",
         kernels: "rbf_forward",
@@ -148,7 +148,7 @@ const BUGS: [Bug; 19] = [
     },
     Bug {
         what: "centres behind the last",
-        file: "rbf.cu",
+        file: "rbf.cuh",
         right: "column < columns ? ptx::load_constant(centers + column) : INFINITELY_FAR",
         wrong: "ptx::load_constant(centers + column)",
         kernels: "",
@@ -156,7 +156,7 @@ const BUGS: [Bug; 19] = [
     },
     Bug {
         what: "activations behind the last centre",
-        file: "rbf.cu",
+        file: "rbf.cuh",
         right: ": INFINITELY_FAR;",
         wrong: ": 0.0f;",
         kernels: "rbf_backward_weights",
@@ -172,7 +172,7 @@ const BUGS: [Bug; 19] = [
     },
     Bug {
         what: "a bell that is too wide",
-        file: "rbf.cu",
+        file: "rbf.cuh",
         right: "ptx::exp2(-SHARPNESS * LOG2_E * distance * distance)",
         wrong: "ptx::exp2(-SHARPNESS * distance * distance)",
         kernels: "",

@@ -2,7 +2,6 @@
 
 use half::bf16;
 
-use super::warpgroups::maps;
 use super::{Activation, BlockSize, Layout, LinearPlan, LinearShape, WeightsPlan};
 use crate::device::abi::{
     LINEAR_FORWARD_LAYERS, LINEAR_INPUT_LAYERS, LINEAR_LAYERS, LinearBackwardInput, LinearBackwardInputWgmma,
@@ -141,7 +140,7 @@ pub fn linear_forward_by(
         ..plan.forward_numbers(activation)
     };
     if blocks == BlockSize::Warpgroups {
-        let maps = maps(gpu, [x, layer.weight], plan.forward_boxes())?;
+        let maps = gpu.maps([x, layer.weight], plan.forward_boxes())?;
         // SAFETY: as below, and the maps are of these buffers.
         return unsafe { gpu.launch(&launch, &LinearForwardWgmma::new(maps, parameter)) };
     }
@@ -254,7 +253,7 @@ pub fn linear_backward_input_by(
         ..plan.backward_input_numbers()
     };
     if blocks == BlockSize::Warpgroups {
-        let maps = maps(gpu, [dy, weight], plan.input_boxes())?;
+        let maps = gpu.maps([dy, weight], plan.input_boxes())?;
         // SAFETY: as in `linear_forward`.
         return unsafe { gpu.launch(&launch, &LinearBackwardInputWgmma::new(maps, parameter)) };
     }
@@ -411,7 +410,7 @@ pub fn linear_backward_weights_by(
         let (mut weight_parts, mut bias_parts) = (take(count * outputs * inputs)?, take(count * outputs)?);
         // Of no rows there is none, and no block takes it.
         if by_warpgroups && rows > 0 {
-            of_layers[number] = maps(gpu, [dy, x], plan.boxes(number))?;
+            of_layers[number] = gpu.maps([dy, x], plan.boxes(number))?;
         }
         let of_layer = &mut parameter.layers[number];
         (of_layer.dy, of_layer.x) = (dy.pointer(), x.pointer());

@@ -25,8 +25,6 @@ pub use device::{
 pub use plan::{Layout, LinearPlan, LinearShape};
 use rayon::prelude::*;
 #[cfg(feature = "cuda")]
-pub use warpgroups::Boxes;
-#[cfg(feature = "cuda")]
 pub use weights::WeightsPlan;
 
 use super::Scalar;

@@ -239,7 +239,7 @@ mod tests {
             launch.check(&asked).unwrap();
             assert_eq!(
                 (launch.kernel, launch.grid[0], launch.shared_bytes),
-                (kernel, grid, (192 << 10) + 320)
+                (kernel, grid, (192 << 10) + 64)
             );
         }
         let launch = plan.forward_layers(6).unwrap();

@@ -1,30 +1,12 @@
 //! Wide layers by matrix instructions of warpgroups, where they are asked for: what the kernels of `kernels/linear_sm90.cu` take.
 
-use half::bf16;
-
 use super::LinearPlan;
 use crate::device::abi::{
     LINEAR_LAYERS, LINEAR_SM90_BLOCKS, LINEAR_SM90_COLUMNS, LINEAR_SM90_ROWS, LINEAR_SM90_STEP,
     LinearBackwardInput, LinearBackwardInputWgmma, LinearBackwardWeights, LinearBackwardWeightsWgmma,
     LinearForward, LinearForwardWgmma, LinearWeightsMaps,
 };
-use crate::device::{Buffer, DeviceError, Gpu, Panels, Parameter, TensorMap};
-
-/// A matrix as a kernel takes it: in boxes of so many panels and rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boxes {
-    /// How it stands in panels.
-    pub panels: Panels,
-    /// Panels and rows of a box.
-    pub size: [u32; 2],
-}
-
-impl Boxes {
-    /// Boxes of so many columns and rows.
-    fn of(panels: Panels, columns: u32, rows: u32) -> Self {
-        Boxes { panels, size: [columns / panels.width as u32, rows] }
-    }
-}
+use crate::device::{Boxes, Panels, Parameter, TensorMap};
 
 /// Columns of its operand of columns that a block loads for its cluster.
 const PART: u32 = LINEAR_SM90_COLUMNS / LINEAR_SM90_BLOCKS;
@@ -69,16 +51,6 @@ impl LinearPlan {
             _ => Panels::of_rows(rows, outputs),
         }
     }
-}
-
-/// The tensor maps by which a kernel takes these matrices.
-pub(super) fn maps(
-    gpu: &Gpu,
-    matrices: [&Buffer<bf16>; 2],
-    boxes: [Boxes; 2],
-) -> Result<[TensorMap; 2], DeviceError> {
-    let [first, second] = [0, 1].map(|at| gpu.panels_map(matrices[at], boxes[at].panels, boxes[at].size));
-    Ok([first?, second?])
 }
 
 impl LinearForwardWgmma {

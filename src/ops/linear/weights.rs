@@ -1,13 +1,14 @@
 //! How the gradients of layers' parameters are launched: those of several layers at once.
 
-use super::{Boxes, Layout, LinearPlan, LinearShape};
+use super::{Layout, LinearPlan, LinearShape};
 use crate::device::abi::{
     LINEAR_COLUMNS, LINEAR_LAYERS, LINEAR_ROWS, LINEAR_SHARED_BYTES, LINEAR_SM90_BLOCKS, LINEAR_SM90_COLUMNS,
-    LINEAR_SM90_ROWS, LINEAR_SM90_SHARED_BYTES, LINEAR_SM90_THREADS, LINEAR_THREADS, LINEAR_WIDE_INPUTS,
-    LINEAR_WIDE_OUTPUTS, LINEAR_WIDE_SHARED_BYTES, LINEAR_WIDE_THREADS, LinearBackwardWeights, LinearWeights,
+    LINEAR_SM90_ROWS, LINEAR_SM90_THREADS, LINEAR_SM90_WEIGHTS_SHARED_BYTES, LINEAR_THREADS,
+    LINEAR_WIDE_INPUTS, LINEAR_WIDE_OUTPUTS, LINEAR_WIDE_SHARED_BYTES, LINEAR_WIDE_THREADS,
+    LinearBackwardWeights, LinearWeights,
 };
 use crate::device::choice::MatrixKernels;
-use crate::device::{DeviceError, Limits, Plan};
+use crate::device::{Boxes, DeviceError, Limits, Plan};
 use crate::ops::parts::Parts;
 
 /// The gradients of the parameters of up to eight layers: a pure function of their shapes.
@@ -123,7 +124,7 @@ impl WeightsPlan {
     pub fn launch(&self, matrix: MatrixKernels) -> Option<Plan> {
         let (blocks, grid) = (self.blocks(), [self.blocks() as u32, 1, 1]);
         let (family, kernel, block, shared_bytes) = if self.is_by_warpgroups(matrix) {
-            ("linear_sm90", "linear_wgmma_weights", LINEAR_SM90_THREADS, LINEAR_SM90_SHARED_BYTES)
+            ("linear_sm90", "linear_wgmma_weights", LINEAR_SM90_THREADS, LINEAR_SM90_WEIGHTS_SHARED_BYTES)
         } else if self.tile == Tile::WIDE {
             ("linear_wide", "linear_wide_weights", LINEAR_WIDE_THREADS, LINEAR_WIDE_SHARED_BYTES)
         } else {

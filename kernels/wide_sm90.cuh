@@ -1,0 +1,226 @@
+// Products of bf16 matrices by blocks of 128 × 256 results and matrix instructions of warpgroups, in clusters of two blocks that
+// have the same columns: what `linear_sm90` and `rbf_sm90` share.
+#pragma once
+
+#include "ring_sm90.cuh"
+#include "warpgroup_sm90.cuh"
+#include "weights.cuh"
+
+namespace wide::wgmma {
+
+using namespace warpgroup;
+
+// Rows and columns of a block's results, and the inner dimension of a step.
+constexpr int ROWS = 128, COLUMNS = 256, STEP = 64;
+// Blocks of a cluster, which have the same columns of results, of whose operand each loads a part for both.
+constexpr int BLOCKS = 2;
+// Warpgroups that multiply, and rows of each and of their warps; one more loads.
+constexpr int MULTIPLIERS = 2, GROUP_ROWS = ROWS / MULTIPLIERS, THREADS = (1 + MULTIPLIERS) * GROUP;
+constexpr int WARPS = MULTIPLIERS * GROUP / 32, WARP_ROWS = ROWS / WARPS;
+static_assert(GROUP_ROWS == 64 && STEP == 64);
+// Registers of a thread that loads, and of those that multiply.
+constexpr int LOADER_REGISTERS = 24, MULTIPLIER_REGISTERS = 240;
+// Bytes of 64 × 64 of an operand, and of a step's: of the block's own, and of that of its columns, of which it loads a part.
+constexpr int TILE = Tile<64>::bytes(64), LEFT = ROWS / 64 * TILE, RIGHT = COLUMNS / 64 * TILE, PART = RIGHT / BLOCKS;
+
+// A ring of slots for a step's operands: OWN bytes of the block's own, and behind them that of its columns.
+template <int OWN> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS> {
+    using Of = Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS>;
+    using Of::ALL_BLOCKS, Of::at, Of::full;
+
+    // A thread loads a box for its own block, and the block's part of the right operand for all of the cluster.
+    __device__ __forceinline__ void load_left(const uint64_t *map, int row, int panel) const {
+        ptx::tensor_load(at(), map, 0, row, panel, full(), 1 << ptx::cluster_rank());
+    }
+    __device__ __forceinline__ void load_right(const uint64_t *map, int row, int panel) const {
+        const ptx::Shared to = at() + OWN + ptx::cluster_rank() * PART;
+        ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);
+    }
+};
+
+// A warpgroup's results, of which a warp has 16 rows, and sums over the inner dimension of the left operand's rows, each in all
+// of eight columns.
+using Results = float[1][COLUMNS / 8][4];
+using Sums = float[1][4];
+
+// Where an operand of 16 of the inner dimension stands in the ring's first slot, and how far to the next and to the one behind
+// that, in units of a descriptor's address.
+struct Operand {
+    uint64_t first, next, second;
+
+    __device__ __forceinline__ uint64_t at(int k, uint64_t slot) const {
+        return first + slot + k / 2 * second + k % 2 * next;
+    }
+};
+
+// Of a step's values in rows, from byte `begin` of the slot on: in one tile of 64 of them, or in two of 32 (`narrow`).
+__device__ __forceinline__ Operand in_rows(int begin, bool narrow) {
+    const ptx::Shared at = ptx::shared_base() + begin;
+    if (narrow) return {operand(Tile<32>{at}), units(32), units(Tile<32>::bytes(ROWS))};
+    return {operand(Tile<64>{at}), units(32), units(64)};
+}
+
+// Of columns in tiles of 64 or of 32 (`narrow`), a step's inner dimension along their 64 rows.
+__device__ __forceinline__ Operand in_columns(int begin, bool narrow) {
+    const ptx::Shared at = ptx::shared_base() + begin;
+    const int bytes = narrow ? Tile<32>::bytes(16) : Tile<64>::bytes(16);
+    // From the columns of a tile to those of the next.
+    const uint64_t next_tile = units(STEP / 16 * bytes) << 16;
+    return {(narrow ? operand(Tile<32>{at}) : operand(Tile<64>{at})) | next_tile, units(bytes), units(2 * bytes)};
+}
+
+// Both operands stand in the ring.
+using OfBoth = Slots<LEFT>;
+
+// A column of ones as eight, behind that ring: a thread writes 16 bytes, which products are to see.
+constexpr int ONES = OfBoth::END, ONES_BYTES = 256;
+__device__ __forceinline__ void make_ones(int thread) {
+    constexpr uint32_t PAIR = 0x3f803f80;
+    if (thread < ONES_BYTES / 16) {
+        ptx::store_shared(ptx::shared_base() + ONES + thread * 16, make_uint4(PAIR, PAIR, PAIR, PAIR));
+        ptx::fence_proxy_async();
+    }
+}
+
+// As an operand: 8 × 8 of them, and behind these the next eight of the inner dimension.
+__device__ __forceinline__ uint64_t ones() {
+    constexpr uint64_t UNIT = units(128);
+    return UNIT << 32 | UNIT << 16 | ((ptx::shared_base() + ONES) & 0x3FFFF) >> 4;
+}
+
+// results += left · right over so many steps, each operand in rows or, TURNED, in columns; and, where SUMS, sums of the left one.
+template <bool LEFT_TURNED, bool RIGHT_TURNED, bool SUMS>
+__device__ __forceinline__ void multiply(Results &results, Sums &sums, const Operand &left, const Operand &right,
+                                         int steps, OfBoth ring) {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        ring.wait();
+        const uint64_t slot = units(ring.offset());
+        ptx::wgmma_fence(results[0]);
+        if constexpr (SUMS) ptx::wgmma_fence(sums);
+#pragma unroll
+        for (int k = 0; k < STEP / 16; ++k) {
+            const uint64_t a = left.at(k, slot), b = right.at(k, slot);
+            ptx::wgmma_m64k16_bf16<RIGHT_TURNED, LEFT_TURNED>(results[0], a, b, true);
+            if constexpr (SUMS) ptx::wgmma_m64k16_bf16<false, LEFT_TURNED>(sums, a, ones(), true);
+        }
+        ptx::wgmma_commit();
+        // The other warpgroup's products are on their way meanwhile.
+        ptx::wgmma_wait<0>(results[0]);
+        if constexpr (SUMS) ptx::wgmma_wait<0>(sums);
+        ring.release();
+        ring.advance();
+    }
+}
+
+// A block of a cluster: one thread does `load(ring, step)` for each of the steps, the others `multiply(ring)`.
+template <class Slots, class Load, class Multiply>
+__device__ __forceinline__ void run_block(int steps, const Load &load, const Multiply &multiply) {
+    static_assert(registers_suffice(LOADER_REGISTERS, MULTIPLIERS, MULTIPLIER_REGISTERS, 1));
+    Slots ring;
+    ring.make(threadIdx.x);
+    ptx::fence_mbarrier_init();
+    ptx::cluster_barrier();
+    if (threadIdx.x < GROUP) {
+        ptx::registers_decrease<LOADER_REGISTERS>();
+        if (threadIdx.x == 0) {
+#pragma unroll 1
+            for (int step = 0; step < steps; ++step) {
+                ring.expect();
+                load(ring, step);
+                ring.advance();
+            }
+        }
+    } else {
+        ptx::registers_increase<MULTIPLIER_REGISTERS>();
+        multiply(ring);
+    }
+    ptx::sync_warp();
+    // What the other block tells this one's mbarriers needs them until it is done.
+    ptx::cluster_barrier();
+}
+
+// A thread's warpgroup among those that multiply, its warp's first row in the block's, and its lane.
+__device__ __forceinline__ int multiplier() { return threadIdx.x / GROUP - 1; }
+__device__ __forceinline__ int warp_row() { return (threadIdx.x - GROUP) / 32 * WARP_ROWS; }
+__device__ __forceinline__ int lane() { return threadIdx.x & 31; }
+
+// Where a block has its rows and columns of results: the columns' blocks are the fastest, pairs of rows' behind them.
+struct Place {
+    int row, column, valid;
+
+    __device__ __forceinline__ Place(int rows, int columns) {
+        const int pair = blockIdx.x / BLOCKS, tiles = columns / COLUMNS;
+        row = (pair / tiles * BLOCKS + ptx::cluster_rank()) * ROWS;
+        column = pair % tiles * COLUMNS;
+        valid = rows - row;
+    }
+
+    // The panel of 64 columns that the block's part of the columns' operand begins with.
+    __device__ __forceinline__ int panel() const { return (column + ptx::cluster_rank() * (COLUMNS / BLOCKS)) / 64; }
+
+    // Results go by way of the operands' place, where all that multiply are done with it: 64 columns of the block's rows.
+    static __device__ __forceinline__ void begin() { ptx::barrier_sync(1, MULTIPLIERS * GROUP); }
+    static __device__ __forceinline__ Tile<64> tile(int number) {
+        return {ptx::shared_base() + number * Tile<64>::bytes(ROWS)};
+    }
+
+    // Calls `each(row, piece, to, columns)` for the pieces of 8 columns of the warp's rows, of which a warp has 32 at a time:
+    // where one stands in a tile, and the 64 columns of the matrix that it is of.
+    template <class T, class Each>
+    __device__ __forceinline__ void for_pieces(const gemm::Matrix<T> &matrix, const Each &each) const {
+#pragma unroll
+        for (int number = 0; number < COLUMNS / 64; ++number) {
+            const gemm::Columns<T> columns = matrix.columns(row, column + number * 64);
+#pragma unroll
+            for (int i = 0; i < WARP_ROWS; i += 4) {
+                const int of_block = warp_row() + i + lane() / 8, piece = lane() % 8;
+                each(of_block, piece, tile(number).at(of_block, piece), columns);
+            }
+        }
+    }
+
+    // Where a pair of a fragment's results stands, of the warp's row number `of_warp`.
+    static __device__ __forceinline__ ptx::Shared at_pair(int of_warp, int d) {
+        return tile(d / 8).at(warp_row() + of_warp, d % 8) + (lane() & 3) * 4;
+    }
+
+    // Finishes a gradient as gemm's `finish` does.
+    __device__ __forceinline__ void finish(Results &results, const uint16_t *added, const uint16_t *mask, int rows,
+                                           int width) const {
+#pragma unroll 1
+        for (int pass = 0; pass < 2; ++pass) {
+            const bool masked = pass != 0;
+            const uint16_t *const matrix = masked ? mask : added;
+            if (matrix == nullptr) continue;
+            for_pieces(gemm::Matrix<const uint16_t>{matrix, rows, width},
+                       [&](int of_block, int piece, ptx::Shared to, const gemm::Columns<const uint16_t> &columns) {
+                           const bool inside = of_block < valid;
+                           const uint16_t *from = inside ? columns.at(of_block, piece) : matrix;
+                           ptx::cp_async_16(to, from, inside ? 16 : 0);
+                       });
+            ptx::cp_async_commit();
+            ptx::cp_async_wait<0>();
+            ptx::sync_warp();
+            gemm::for_pairs(results, lane(), [&](int of_warp, int d, float &low, float &high) {
+                gemm::finish_pair(low, high, ptx::load_shared<uint32_t>(at_pair(of_warp, d)), masked);
+            });
+            // The next matrix takes its place, and results do.
+            ptx::sync_warp();
+        }
+    }
+
+    // Stores the warp's results as bf16.
+    __device__ __forceinline__ void store(Results &results, const gemm::Matrix<uint16_t> &to) const {
+        gemm::for_pairs(results, lane(), [&](int of_warp, int d, float low, float high) {
+            ptx::store_shared(at_pair(of_warp, d), ptx::pack_bf16(low, high));
+        });
+        ptx::sync_warp();
+        for_pieces(to, [&](int of_block, int piece, ptx::Shared from, const gemm::Columns<uint16_t> &columns) {
+            if (of_block >= valid) return;
+            ptx::store_global(reinterpret_cast<uint4 *>(columns.at(of_block, piece)), ptx::load_shared<uint4>(from));
+        });
+    }
+};
+
+} // namespace wide::wgmma
