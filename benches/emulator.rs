@@ -71,6 +71,9 @@ mod partial_sums;
 #[path = "../tests/kernels/rbf.rs"]
 mod rbf;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/rbf_sm90.rs"]
+mod rbf_sm90;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/row_sums.rs"]
 mod row_sums;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -211,10 +211,11 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 22] = families![
+pub const FAMILIES: [FamilyCheck; 23] = families![
     "gather": gather::check,
     "unpad": unpad::check,
     "rbf": rbf::check,
+    "rbf_sm90": rbf::check::warpgroups,
     "linear": linear::check,
     "linear_wide": linear::check::wide,
     "linear_sm90": linear::check::warpgroups,

@@ -12,14 +12,15 @@ use setrank_emulator::launch::{Buffer, Launch, Pointer};
 use crate::{
     attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward,
     feed_forward_backward_sm90, feed_forward_sm90, gather, layer_norm, linear, linear_few_rows, linear_sm90,
-    linear_wide, loss, optimizer, partial_sums, rbf, row_sums, score, score_loss, unpad,
+    linear_wide, loss, optimizer, partial_sums, rbf, rbf_sm90, row_sums, score, score_loss, unpad,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 22] = [
+pub const ALL: [&Family; 23] = [
     &gather::FAMILY,
     &unpad::FAMILY,
     &rbf::FAMILY,
+    &rbf_sm90::FAMILY,
     &linear::FAMILY,
     &linear_wide::FAMILY,
     &linear_sm90::FAMILY,

@@ -33,6 +33,7 @@ mod operands;
 mod optimizer;
 mod partial_sums;
 mod rbf;
+mod rbf_sm90;
 mod resources;
 mod row_sums;
 mod sass;

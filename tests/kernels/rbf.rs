@@ -10,7 +10,7 @@ use setrank::ops::linear::check::Answer;
 use setrank::ops::linear::{Activation, DeviceLinear};
 use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::rbf::check::{PRODUCTS, Problem, Product, shapes, wide_shape};
-use setrank::ops::rbf::{DeviceRbf, RbfShape, rbf_backward, rbf_forward};
+use setrank::ops::rbf::{DeviceRbf, RbfBlocks, RbfShape, rbf_backward, rbf_forward};
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::Sums;
 use setrank_emulator::launch::Launch;
@@ -38,7 +38,7 @@ impl family::Problem for Problem {
                     (offset_of!(RbfForward, bias), "bias", given(&self.bias)),
                     (offset_of!(RbfForward, y), "y", poisoned::<bf16>(rows * outputs)),
                 ];
-                family::launch(plan.forward(self.wide).unwrap(), &plan.forward_numbers(activation), buffers)
+                family::launch(plan.forward(self.blocks).unwrap(), &plan.forward_numbers(activation), buffers)
             }
             Product::Weights => {
                 let parts = plan.weight_parts();
@@ -272,7 +272,7 @@ fn cases() -> Vec<Case> {
     let [[small, _], [_, large]] = [shapes(identity), shapes(relu)];
     let backward = [weights, centers].map(|product| shapes(product).map(|shape| case(product, shape)));
     let wide = [(identity, 133), (relu, 70)].map(|(product, rows)| {
-        Case::new(Limits::SM_90, Problem::random(wide_shape(rows), product, 1).by_wide_blocks())
+        Case::new(Limits::SM_90, Problem::random(wide_shape(rows), product, 1).by(RbfBlocks::Wide))
     });
     let forward = [case(identity, small), case(relu, large)].into_iter().chain(wide);
     forward.chain(backward.into_iter().flatten()).collect()
@@ -289,7 +289,7 @@ fn counted() -> Vec<Counted> {
             let problem = Problem::random(shape, product, 1);
             all.push(Counted {
                 shape: format!("{rows}x{features}x100x{outputs}"),
-                problem: Box::new(if wide { problem.by_wide_blocks() } else { problem }),
+                problem: Box::new(if wide { problem.by(RbfBlocks::Wide) } else { problem }),
                 useful_products: (rows * features * 100 * outputs) as f64 / 2048.0,
             });
         }
@@ -302,7 +302,7 @@ fn counted() -> Vec<Counted> {
 fn wide_blocks_have_the_same_bits() {
     for (activation, rows) in [(Activation::Identity, 130), (Activation::Relu, 1)] {
         let problem = || Problem::random(wide_shape(rows), Product::Forward(activation), 3);
-        let [wide, others] = [problem().by_wide_blocks(), problem()]
+        let [wide, others] = [problem().by(RbfBlocks::Wide), problem()]
             .map(|problem| family::bytes(&family::emulated(&problem, Sums::Ampere), "y").unwrap());
         assert!(wide == others, "{activation:?}, {rows} rows");
     }

@@ -1,11 +1,13 @@
 //! Problems of the rbf input on a GPU, their exact answers, and what a kernel's answers are held against.
 
+pub mod warpgroups;
+
 use std::sync::OnceLock;
 
 use half::bf16;
 
 use super::device::rbf_forward_by;
-use super::{DeviceRbf, Rbf, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward};
+use super::{DeviceRbf, Rbf, RbfBlocks, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
@@ -36,8 +38,8 @@ pub struct Problem {
     pub shape: RbfShape,
     /// What is computed.
     pub product: Product,
-    /// Whether forward is by wide blocks.
-    pub wide: bool,
+    /// By which blocks forward is.
+    pub blocks: RbfBlocks,
     /// `[rows, F]`
     features: Vec<bf16>,
     /// `[F, K]`
@@ -78,7 +80,7 @@ impl Problem {
         Problem {
             shape,
             product,
-            wide: false,
+            blocks: RbfBlocks::Narrow,
             features: x.into_iter().map(bf16::from_f64).collect(),
             centers: centers.into_iter().map(|center| center as f32).collect(),
             weight: normal(outputs * columns, 1.0 / (columns as f64).sqrt()),
@@ -91,9 +93,9 @@ impl Problem {
         }
     }
 
-    /// The same, forward by wide blocks.
-    pub fn by_wide_blocks(self) -> Self {
-        Problem { wide: true, ..self }
+    /// The same, forward by such blocks.
+    pub fn by(self, blocks: RbfBlocks) -> Self {
+        Problem { blocks, ..self }
     }
 
     /// The launch's plan.
@@ -221,7 +223,7 @@ impl Problem {
         let rbf = DeviceRbf { centers: &centers, layer: DeviceLinear { weight: &weight, bias: &bias } };
         if let Product::Forward(activation) = self.product {
             let mut y = taken(gpu, shape.rows * shape.outputs)?;
-            rbf_forward_by(gpu, self.wide, &mut y, &x, rbf, activation, shape)?;
+            rbf_forward_by(gpu, self.blocks, &mut y, &x, rbf, activation, shape)?;
             return Ok(vec![wide(&gpu.download(&y)?)]);
         }
         let mut d_centers = uploaded(gpu, &self.d_centers)?;
@@ -276,14 +278,23 @@ fn of_shapes(
     let of_products = PRODUCTS
         .into_iter()
         .flat_map(|product| shapes(product).map(|shape| Problem::random(shape, product, SEED)));
-    let wide = Problem::random(wide_shape, PRODUCTS[1], SEED).by_wide_blocks();
+    let wide = Problem::random(wide_shape, PRODUCTS[1], SEED).by(RbfBlocks::Wide);
+    of_problems(gpu, of_products.chain([wide]), "rbf input")
+}
+
+/// Runs problems on the device and holds them against the CPU; what they are of is said so.
+fn of_problems(
+    gpu: &Gpu,
+    problems: impl IntoIterator<Item = Problem>,
+    what: &str,
+) -> Result<Vec<Checked>, DeviceError> {
     let mut checked = Vec::new();
-    for problem in of_products.chain([wide]) {
+    for problem in problems {
         let found = problem.solve(gpu)?;
         for (at, (result, deviation)) in problem.deviations(&found).into_iter().enumerate() {
             let Problem { product, shape: RbfShape { rows, features, centers, outputs, .. }, .. } = problem;
             let what = format!(
-                "rbf input, {product:?}, {rows} rows, {features} features, {centers} centres, {outputs} outputs: {result}"
+                "{what}, {product:?}, {rows} rows, {features} features, {centers} centres, {outputs} outputs: {result}"
             );
             let results = || (found[at].clone(), problem.exact().swap_remove(at));
             checked.push(Checked::new(what, deviation, results));

@@ -1,10 +1,10 @@
-//! The rbf input on a GPU: the kernels of `kernels/rbf.cu`.
+//! The rbf input on a GPU: the kernels of `kernels/rbf.cu` and `kernels/rbf_sm90.cu`.
 
 use half::bf16;
 
-use super::{RbfPlan, RbfShape};
-use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use super::{RbfBlocks, RbfPlan, RbfShape};
+use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward, RbfForwardWgmma};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter, choice};
 use crate::ops::linear::{Activation, DeviceLinear};
 use crate::ops::partial_sums::PendingSums;
 
@@ -49,17 +49,18 @@ pub fn rbf_forward(
     activation: Activation,
     shape: RbfShape,
 ) -> Result<(), DeviceError> {
-    rbf_forward_by(gpu, shape.is_wide(gpu.limits()), y, x, rbf, activation, shape)
+    rbf_forward_by(gpu, RbfBlocks::of(shape, gpu.limits()), y, x, rbf, activation, shape)
 }
 
-/// The same by blocks of 128 × 256 results or by smaller ones; the bits do not depend on it.
+/// The same by such blocks, [`Wide`](RbfBlocks::Wide) ones and [`Warpgroups`](RbfBlocks::Warpgroups) where there is a multiple of
+/// 256 outputs; the bits do not depend on it, but for those of the latter.
 ///
 /// # Errors
 ///
-/// As [`rbf_forward`], and wide blocks where outputs are no multiple of 256.
+/// As [`rbf_forward`], blocks that the outputs do not fill, and those by warpgroups where the card has no such instructions.
 pub(super) fn rbf_forward_by(
     gpu: &Gpu,
-    wide: bool,
+    blocks: RbfBlocks,
     y: &mut Buffer<bf16>,
     x: &Buffer<bf16>,
     rbf: DeviceRbf<'_>,
@@ -68,10 +69,13 @@ pub(super) fn rbf_forward_by(
 ) -> Result<(), DeviceError> {
     let plan = RbfPlan::new(shape)?;
     let RbfShape { rows, stride, outputs, .. } = shape;
-    if wide && !shape.may_be_wide() {
+    if !blocks.fit(outputs) {
         return Err(DeviceError::Shapes(format!(
             "the rbf input by wide blocks: outputs are a multiple of 256, not {outputs}"
         )));
+    }
+    if blocks == RbfBlocks::Warpgroups {
+        choice::check_wgmma(gpu.info())?;
     }
     let mut operands = Operands::new(gpu, "the rbf input, forward");
     operands.reads("x [N, stride]", x, rows * stride)?;
@@ -79,7 +83,7 @@ pub(super) fn rbf_forward_by(
     operands.reads("W [out, width]", rbf.layer.weight, outputs * shape.width())?;
     operands.reads("b [out]", rbf.layer.bias, outputs)?;
     operands.writes("y [N, out]", y, rows * outputs)?;
-    let Some(launch) = plan.forward(wide) else { return Ok(()) };
+    let Some(launch) = plan.forward(blocks) else { return Ok(()) };
     let parameter = RbfForward {
         x: x.pointer(),
         centers: rbf.centers.pointer(),
@@ -88,6 +92,11 @@ pub(super) fn rbf_forward_by(
         y: y.pointer_mut(),
         ..plan.forward_numbers(activation)
     };
+    if blocks == RbfBlocks::Warpgroups {
+        let maps = gpu.maps([rbf.layer.weight], plan.forward_boxes())?;
+        // SAFETY: as below, and the map is of this buffer.
+        return unsafe { gpu.launch(&launch, &RbfForwardWgmma::new(maps, parameter)) };
+    }
     // SAFETY: the buffers have the kernel's sizes, the output is apart, and memory that is given back is freed in the
     // stream's order.
     unsafe { gpu.launch(&launch, &parameter) }

@@ -2,14 +2,20 @@
 //! layer of width F·K. The F·K activations are made in small tiles beside the product and never stored.
 
 #[cfg(feature = "cuda")]
+mod blocks;
+#[cfg(feature = "cuda")]
 pub mod check;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 mod plan;
+#[cfg(feature = "cuda")]
+mod warpgroups;
 
 use std::ops::Range;
 
+#[cfg(feature = "cuda")]
+pub use blocks::RbfBlocks;
 #[cfg(feature = "cuda")]
 pub use device::{DeviceRbf, rbf_backward, rbf_forward};
 #[cfg(feature = "cuda")]

@@ -1,8 +1,9 @@
 //! How the rbf input is launched on a GPU.
 
+use super::RbfBlocks;
 use crate::device::abi::{
-    RBF_CENTERS_COLUMNS, RBF_CENTERS_SHARED_BYTES, RBF_FORWARD_SHARED_BYTES, RBF_OUTPUTS, RBF_ROWS,
-    RBF_THREADS, RBF_WEIGHTS_COLUMNS, RBF_WEIGHTS_OUTPUTS, RBF_WIDE_OUTPUTS, RBF_WIDE_SHARED_BYTES,
+    RBF_CENTERS_COLUMNS, RBF_CENTERS_SHARED_BYTES, RBF_FORWARD_SHARED_BYTES, RBF_SM90_FORWARD_SHARED_BYTES,
+    RBF_SM90_THREADS, RBF_THREADS, RBF_WEIGHTS_COLUMNS, RBF_WEIGHTS_OUTPUTS, RBF_WIDE_SHARED_BYTES,
     RbfBackwardCenters, RbfBackwardWeights, RbfForward,
 };
 use crate::device::{DeviceError, Limits, Plan};
@@ -40,21 +41,6 @@ impl RbfShape {
     pub fn scratch_len(&self, _limits: &Limits) -> usize {
         let of_weights = self.weight_parts().count * (self.outputs * self.width() + self.outputs);
         of_weights + self.center_parts().count * self.columns()
-    }
-
-    /// Blocks that forward takes, of so many outputs each.
-    fn forward_blocks(&self, outputs: u32) -> usize {
-        self.rows.div_ceil(RBF_ROWS as usize) * self.outputs.div_ceil(outputs as usize)
-    }
-
-    /// Whether blocks of 128 × 256 results may compute y.
-    pub fn may_be_wide(&self) -> bool {
-        self.outputs.is_multiple_of(RBF_WIDE_OUTPUTS as usize)
-    }
-
-    /// Whether they do: where each multiprocessor has one.
-    pub fn is_wide(&self, limits: &Limits) -> bool {
-        self.may_be_wide() && self.forward_blocks(RBF_WIDE_OUTPUTS) >= limits.multiprocessors as usize
     }
 
     /// Blocks that the gradient of the weights takes for each part of the rows.
@@ -127,13 +113,16 @@ impl RbfPlan {
         self.shape.center_parts().count
     }
 
-    /// The launch of forward by [wide](RbfShape::is_wide) blocks, or by others; `None` where there is nothing to do.
-    pub fn forward(&self, wide: bool) -> Option<Plan> {
-        if wide {
-            let blocks = self.shape.forward_blocks(RBF_WIDE_OUTPUTS);
-            return self.plan("rbf_wide_forward", [blocks, 1], RBF_WIDE_SHARED_BYTES);
+    /// The launch of forward by such blocks; `None` where there is nothing to do.
+    pub fn forward(&self, blocks: RbfBlocks) -> Option<Plan> {
+        let grid = [blocks.count(self.shape), 1];
+        match blocks {
+            RbfBlocks::Warpgroups => {
+                self.by_warpgroups("rbf_wgmma_forward", grid, RBF_SM90_FORWARD_SHARED_BYTES)
+            }
+            RbfBlocks::Wide => self.plan("rbf_wide_forward", grid, RBF_WIDE_SHARED_BYTES),
+            RbfBlocks::Narrow => self.plan("rbf_forward", grid, RBF_FORWARD_SHARED_BYTES),
         }
-        self.plan("rbf_forward", [self.shape.forward_blocks(RBF_OUTPUTS), 1], RBF_FORWARD_SHARED_BYTES)
     }
 
     /// The launch of `rbf_backward_weights`; `None` where there is nothing to do.
@@ -156,6 +145,11 @@ impl RbfPlan {
             block: RBF_THREADS,
             shared_bytes,
         })
+    }
+
+    fn by_warpgroups(&self, kernel: &'static str, grid: [usize; 2], shared_bytes: u32) -> Option<Plan> {
+        let plan = self.plan(kernel, grid, shared_bytes)?;
+        Some(Plan { family: "rbf_sm90", block: RBF_SM90_THREADS, ..plan })
     }
 
     /// The parameter of `rbf_forward` but for its pointers, which are null.
@@ -224,7 +218,7 @@ mod tests {
 
     fn launches(shape: RbfShape) -> [Option<Plan>; 3] {
         let plan = RbfPlan::new(shape).unwrap();
-        let forward = plan.forward(shape.is_wide(&Limits::SM_90));
+        let forward = plan.forward(RbfBlocks::of(shape, &Limits::SM_90));
         [forward, plan.backward_weights(), plan.backward_centers()]
     }
 
@@ -248,15 +242,16 @@ mod tests {
     }
 
     #[test]
-    fn wide_blocks_where_each_multiprocessor_has_one() {
-        for (rows, outputs, kernel, blocks) in [
-            (33 * 128, 1024, "rbf_wide_forward", 132),
-            (32 * 128, 1024, "rbf_forward", 256),
-            (132 * 128, 256, "rbf_wide_forward", 132),
-            (1 << 20, 320, "rbf_forward", 3 << 13),
+    fn kernels_of_all_blocks() {
+        let shape = RbfShape { rows: 33 * 128, ..SHAPE };
+        let plan = RbfPlan::new(shape).unwrap();
+        for (blocks, kernel, count) in [
+            (RbfBlocks::Warpgroups, "rbf_wgmma_forward", 136),
+            (RbfBlocks::Wide, "rbf_wide_forward", 132),
+            (RbfBlocks::Narrow, "rbf_forward", 264),
         ] {
-            let launch = launches(RbfShape { rows, outputs, ..SHAPE })[0].unwrap();
-            assert_eq!((launch.kernel, launch.grid), (kernel, [blocks, 1, 1]));
+            let launch = plan.forward(blocks).unwrap();
+            assert_eq!((launch.kernel, launch.grid), (kernel, [count, 1, 1]));
             launch.check(&Limits::SM_90).unwrap();
         }
     }
