@@ -12,10 +12,10 @@ use crate::built;
 struct Rule {
     /// Name of the kernel; with a `*` at its end, of all that begin so.
     kernel: String,
-    /// The matrix instruction that it has, or none.
-    matrix: Option<String>,
-    /// Copies in the background that it has.
-    copies: Vec<String>,
+    /// The matrix instructions that it has.
+    matrix: Vec<String>,
+    /// Other instructions that it has.
+    others: Vec<String>,
     /// Accesses to global memory of less than 128 bits, such as `STG.32`, and how many of each it may have.
     narrow: BTreeMap<String, usize>,
 }
@@ -32,27 +32,30 @@ impl Rule {
 /// Matrix instructions: of a warp, and of a warpgroup.
 const MATRIX: [&str; 2] = ["HMMA", "HGMMA"];
 
-/// Copies in the background: of a thread's 16 bytes, and of boxes of matrices.
-const COPIES: [&str; 2] = ["LDGSTS", "UTMALDG"];
+/// Other instructions that a kernel is to have: copies in the background, of a thread's 16 bytes and of boxes of matrices, and powers
+/// of two.
+const OTHERS: [&str; 3] = ["LDGSTS", "UTMALDG", "MUFU.EX2"];
 
-/// Reads the table: kernel, matrix instruction or `-`, copies, narrow accesses as `STG.32:2`.
+/// Reads the table: kernel, matrix instruction, both as `HGMMA+HMMA` or `-`, others, narrow accesses as `STG.32:2`.
 fn parse_rules(text: &str) -> Result<Vec<Rule>, String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let rule = |line: &str| -> Option<Rule> {
         let mut fields = line.split_whitespace();
         let kernel = fields.next()?.to_owned();
         let matrix = match fields.next()? {
-            "-" => None,
-            name if MATRIX.contains(&name) => Some(name.to_owned()),
+            "-" => Vec::new(),
+            names if names.split('+').all(|name| MATRIX.contains(&name)) => {
+                names.split('+').map(str::to_owned).collect()
+            }
             _ => return None,
         };
         let access = |field: &str| -> Option<(String, usize)> {
             let (access, count) = field.split_once(':')?;
             Some((access.to_owned(), count.parse().ok()?))
         };
-        let (copies, narrow): (Vec<&str>, Vec<&str>) = fields.partition(|field| COPIES.contains(field));
-        let copies = copies.into_iter().map(str::to_owned).collect();
-        Some(Rule { kernel, matrix, copies, narrow: narrow.into_iter().map(access).collect::<Option<_>>()? })
+        let (others, narrow): (Vec<&str>, Vec<&str>) = fields.partition(|field| OTHERS.contains(field));
+        let others = others.into_iter().map(str::to_owned).collect();
+        Some(Rule { kernel, matrix, others, narrow: narrow.into_iter().map(access).collect::<Option<_>>()? })
     };
     lines
         .map(|line| rule(line).ok_or_else(|| format!("tests/kernels/sass.txt: cannot read `{line}`")))
@@ -129,13 +132,16 @@ fn faults(rule: &Rule, code: &[Instruction]) -> Vec<String> {
             faults.push(format!("{count} times {access}, and sass.txt allows {allowed}"));
         }
     }
-    let has = |operation: &str| code.iter().any(|found| found.split('.').next() == Some(operation));
-    for copy in rule.copies.iter().filter(|copy| !has(copy)) {
-        faults.push(format!("has no {copy}, against sass.txt"));
+    let is = |operation: &str, found: &str| {
+        found.strip_prefix(operation).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let has = |operation: &str| code.iter().any(|found| is(operation, found));
+    for other in rule.others.iter().filter(|other| !has(other)) {
+        faults.push(format!("has no {other}, against sass.txt"));
     }
     for matrix in MATRIX {
         let has = has(matrix);
-        if has != (rule.matrix.as_deref() == Some(matrix)) {
+        if has != rule.matrix.iter().any(|of_rule| of_rule == matrix) {
             faults.push(format!("{} {matrix}, against sass.txt", if has { "has" } else { "has no" }));
         }
     }
@@ -250,6 +256,8 @@ fn code_is_read_and_a_good_kernel_passes() {
     assert_eq!(faults(&rule("good HGMMA STG.32:1"), code).len(), 2, "HMMA, no HGMMA");
     assert_eq!(faults(&rule("good HMMA LDGSTS STG.32:1"), code), Vec::<String>::new());
     assert_eq!(faults(&rule("good HMMA UTMALDG STG.32:1"), code).len(), 1, "no UTMALDG");
+    assert_eq!(faults(&rule("good HMMA MUFU.EX2 STG.32:1"), code).len(), 1, "no power of two");
+    assert_eq!(faults(&rule("good HGMMA+HMMA STG.32:1"), code).len(), 1, "no HGMMA");
 }
 
 #[test]
@@ -290,7 +298,8 @@ fn planted_instructions_are_noticed() {
 
 #[test]
 fn a_wrong_table_is_refused() {
-    for line in ["kernel", "kernel DMMA", "kernel HMMA STG.32", "kernel HMMA STG.32:few"] {
+    for line in ["kernel", "kernel DMMA", "kernel HMMA+DMMA", "kernel HMMA STG.32", "kernel HMMA STG.32:few"]
+    {
         assert!(parse_rules(line).is_err(), "{line}");
     }
     assert!(rule("set_* -").matches("set_attention"));
