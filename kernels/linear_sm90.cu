@@ -21,8 +21,8 @@
 //             block's results; rows behind the last are 0. Of each step of 64 of the inner dimension a block loads its own 128
 //             rows', and of the columns' operand a half for both, by tensor copies; operands are read from shared memory as
 //             they stand in memory, in rows or in columns. Shared memory: four slots for a step's operands (48 KiB each), their
-//             mbarriers, for weights a column of ones: 192 KiB and 64 or 320 bytes. Registers, of 168 at the launch: 24 where
-//             it loads, 240 where it multiplies, 128 of them results.
+//             mbarriers, for weights a column of ones: 192 KiB and 64 or 320 bytes. Registers, of 168 at the launch: 56 where
+//             it loads, 224 where it multiplies, 128 of them results.
 // Types       as there.
 // Determinism sums over the inner dimension in order, 16 a step, in parts as there: the bits differ only where a card's wgmma
 //             adds otherwise than its mma. No atomics.
@@ -64,7 +64,7 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             ring.load_left(p.x, place.row, step);
             ring.load_right(p.weight, place.panel() * 64, step);
         },
-        [&](const OfBoth &ring) {
+        [&](OfBoth &ring) {
             const Operand left = in_rows(multiplier() * TILE, false), right = in_rows(LEFT, false);
             Results results;
             Sums none;
@@ -87,7 +87,7 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             ring.load_left(p.dy, place.row, step * STEP / width);
             ring.load_right(p.weight, step * STEP, place.panel());
         },
-        [&](const OfBoth &ring) {
+        [&](OfBoth &ring) {
             const bool narrow = width == 32;
             const int begin = multiplier() * (narrow ? Tile<32>::bytes(GROUP_ROWS) : TILE);
             const Operand left = in_rows(begin, narrow), right = in_columns(LEFT, false);
@@ -124,7 +124,7 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             ring.load_left(maps.dy, row, output / width);
             ring.load_right(maps.x, row, input / 64 + rank * (PART / TILE));
         },
-        [&](const OfBoth &ring) {
+        [&](OfBoth &ring) {
             const Operand left = in_columns(multiplier() * TILE, width == 32), right = in_columns(LEFT, false);
             const bool sums_bias = input == 0;
             Results results;

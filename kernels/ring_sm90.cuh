@@ -8,8 +8,9 @@ namespace warpgroup {
 
 // SLOTS slots of BYTES bytes, from byte BEGIN of shared memory on, and at which of them a warp is; in clusters of BLOCKS blocks,
 // of each of which so many WARPS read. A slot has two mbarriers behind all slots: one is complete when its copies have landed,
-// from all blocks, the other when those of all blocks are done with it.
-template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS> struct Ring {
+// from all blocks, and what other warps of the block write for it is there, of FILLERS in all, the other when those of all blocks
+// are done with it.
+template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS, int FILLERS = 1> struct Ring {
     static constexpr int BARRIER_BYTES = 16, END = BEGIN + SLOTS * (BYTES + BARRIER_BYTES);
     // A bit for each block.
     static constexpr uint32_t ALL_BLOCKS = (1 << BLOCKS) - 1;
@@ -29,7 +30,7 @@ template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS> struct Ring {
     __device__ __forceinline__ void make(int thread) const {
         if (thread >= SLOTS) return;
         const ptx::Shared barriers = full() + thread * BARRIER_BYTES;
-        ptx::mbarrier_init(barriers, 1);
+        ptx::mbarrier_init(barriers, FILLERS);
         ptx::mbarrier_init(barriers + 8, BLOCKS * WARPS);
     }
 
@@ -50,11 +51,22 @@ template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS> struct Ring {
         if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
     }
 
-    // Waits until all warps of all blocks are done with what was there, and expects what comes. At first nothing was there, but in
-    // a slot that is lent to them.
-    __device__ __forceinline__ void expect(bool is_lent = false) const {
+    // Waits until all warps of all blocks are done with what was there. At first nothing was there, but in a slot that is lent to
+    // them.
+    __device__ __forceinline__ void wait_for_room(bool is_lent = false) const {
         ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));
+    }
+
+    // The same, and expects the copies that come.
+    __device__ __forceinline__ void expect(bool is_lent = false) const {
+        wait_for_room(is_lent);
         ptx::mbarrier_arrive_expect(full(), BYTES);
+    }
+
+    // What the warp writes besides is there.
+    __device__ __forceinline__ void fill() const {
+        ptx::sync_warp();
+        if ((ptx::thread() & 31) == 0) ptx::mbarrier_arrive(full());
     }
 };
 

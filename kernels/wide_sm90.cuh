@@ -19,14 +19,14 @@ constexpr int MULTIPLIERS = 2, GROUP_ROWS = ROWS / MULTIPLIERS, THREADS = (1 + M
 constexpr int WARPS = MULTIPLIERS * GROUP / 32, WARP_ROWS = ROWS / WARPS;
 static_assert(GROUP_ROWS == 64 && STEP == 64);
 // Registers of a thread that loads, and of those that multiply.
-constexpr int LOADER_REGISTERS = 24, MULTIPLIER_REGISTERS = 240;
+constexpr int LOADER_REGISTERS = 56, MULTIPLIER_REGISTERS = 224;
 // Bytes of 64 × 64 of an operand, and of a step's: of the block's own, and of that of its columns, of which it loads a part.
 constexpr int TILE = Tile<64>::bytes(64), LEFT = ROWS / 64 * TILE, RIGHT = COLUMNS / 64 * TILE, PART = RIGHT / BLOCKS;
 
-// A ring of slots for a step's operands: OWN bytes of the block's own, and behind them that of its columns.
-template <int OWN> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS> {
-    using Of = Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS>;
-    using Of::ALL_BLOCKS, Of::at, Of::full;
+// A ring of slots for a step's operands: OWN bytes of the block's own, and behind them that of its columns; FILLERS as of a ring.
+template <int OWN, int FILLERS = 1> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS, FILLERS> {
+    using Of = Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS, FILLERS>;
+    using Of::ALL_BLOCKS, Of::advance, Of::at, Of::full, Of::release, Of::wait;
 
     // A thread loads a box for its own block, and the block's part of the right operand for all of the cluster.
     __device__ __forceinline__ void load_left(const uint64_t *map, int row, int panel) const {
@@ -35,6 +35,16 @@ template <int OWN> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS> {
     __device__ __forceinline__ void load_right(const uint64_t *map, int row, int panel) const {
         const ptx::Shared to = at() + OWN + ptx::cluster_rank() * PART;
         ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);
+    }
+
+    // A warp that has nothing to multiply goes along.
+    __device__ __forceinline__ void follow(int steps) {
+#pragma unroll 1
+        for (int step = 0; step < steps; ++step) {
+            wait();
+            release();
+            advance();
+        }
     }
 };
 
@@ -91,7 +101,7 @@ __device__ __forceinline__ uint64_t ones() {
 // results += left · right over so many steps, each operand in rows or, TURNED, in columns; and, where SUMS, sums of the left one.
 template <bool LEFT_TURNED, bool RIGHT_TURNED, bool SUMS>
 __device__ __forceinline__ void multiply(Results &results, Sums &sums, const Operand &left, const Operand &right,
-                                         int steps, OfBoth ring) {
+                                         int steps, OfBoth &ring) {
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         ring.wait();
@@ -113,9 +123,10 @@ __device__ __forceinline__ void multiply(Results &results, Sums &sums, const Ope
     }
 }
 
-// A block of a cluster: one thread does `load(ring, step)` for each of the steps, the others `multiply(ring)`.
-template <class Slots, class Load, class Multiply>
-__device__ __forceinline__ void run_block(int steps, const Load &load, const Multiply &multiply) {
+// A block of a cluster: one thread does `load(ring, step)` for each of the steps, the other warps of its warpgroup `assist(ring)`,
+// and the others `multiply(ring)`.
+template <class Slots, class Load, class Multiply, class Assist>
+__device__ __forceinline__ void run_block(int steps, const Load &load, const Multiply &multiply, const Assist &assist) {
     static_assert(registers_suffice(LOADER_REGISTERS, MULTIPLIERS, MULTIPLIER_REGISTERS, 1));
     Slots ring;
     ring.make(threadIdx.x);
@@ -123,7 +134,9 @@ __device__ __forceinline__ void run_block(int steps, const Load &load, const Mul
     ptx::cluster_barrier();
     if (threadIdx.x < GROUP) {
         ptx::registers_decrease<LOADER_REGISTERS>();
-        if (threadIdx.x == 0) {
+        if (threadIdx.x >= 32) {
+            assist(ring);
+        } else if (threadIdx.x == 0) {
 #pragma unroll 1
             for (int step = 0; step < steps; ++step) {
                 ring.expect();
@@ -138,6 +151,12 @@ __device__ __forceinline__ void run_block(int steps, const Load &load, const Mul
     ptx::sync_warp();
     // What the other block tells this one's mbarriers needs them until it is done.
     ptx::cluster_barrier();
+}
+
+// The same without any that assist.
+template <class Slots, class Load, class Multiply>
+__device__ __forceinline__ void run_block(int steps, const Load &load, const Multiply &multiply) {
+    run_block<Slots>(steps, load, multiply, [](const Slots &) {});
 }
 
 // A thread's warpgroup among those that multiply, its warp's first row in the block's, and its lane.

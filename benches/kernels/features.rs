@@ -45,10 +45,10 @@ pub fn gathering(criterion: &mut Criterion, card: &Card) {
 
 /// The rbf input's first layer, of a tenth of the features: of all, backward takes as long as the whole model.
 pub fn rbf(criterion: &mut Criterion, card: &Card) {
-    let (gpu, rows) = (&card.gpu, card.documents);
+    let (gpu, rows, group) = (&card.gpu, card.documents, &card.group("rbf"));
     let shape = RbfShape { rows, features: FEATURES / 10, stride: 64, centers: 100, outputs: 4 * HIDDEN };
     let (columns, weights) = (shape.columns(), shape.outputs * shape.width());
-    Measured::rows("rbf", "forward", rows).launches(criterion, card, |memory| {
+    Measured::rows(group, "forward", rows).launches(criterion, card, |memory| {
         let (x, centers) = (memory.normals(rows * shape.stride, 0.2)?, memory.wide_normals(columns, 0.3)?);
         let (weight, bias) = (memory.normals(weights, 0.02)?, memory.filled(shape.outputs, 0.0)?);
         let mut y = memory.taken(rows * shape.outputs)?;
@@ -57,7 +57,7 @@ pub fn rbf(criterion: &mut Criterion, card: &Card) {
             rbf_forward(gpu, &mut y, &x, rbf, Activation::Relu, shape)
         }))
     });
-    Measured::rows("rbf", "backward", rows).launches(criterion, card, |memory| {
+    Measured::rows(group, "backward", rows).launches(criterion, card, |memory| {
         let (x, centers) = (memory.normals(rows * shape.stride, 0.2)?, memory.wide_normals(columns, 0.3)?);
         let (weight, bias) = (memory.normals(weights, 0.02)?, memory.filled(shape.outputs, 0.0)?);
         let dy = memory.normals(rows * shape.outputs, 1.0)?;

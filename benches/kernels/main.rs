@@ -39,7 +39,6 @@ fn main() -> ExitCode {
         // By warpgroups, what there are such kernels for.
         if card.gpu.kernels().matrix == MatrixKernels::Mma {
             features::gathering(criterion, card);
-            features::rbf(criterion, card);
             features::ordinals(criterion, card);
             linear::points(criterion, card);
             network::layer_norm(criterion, card);
@@ -48,6 +47,7 @@ fn main() -> ExitCode {
             gradients::sums(criterion, card);
             gradients::optimizer(criterion, card);
         }
+        features::rbf(criterion, card);
         linear::layers(criterion, card);
         attention::attention(criterion, card);
         network::networks(criterion, card);

@@ -167,8 +167,8 @@ const BUGS: [Bug; 37] = [
     Bug {
         what: "the columns' operand for one block alone",
         file: "wide_sm90.cuh",
-        right: "full(), ALL_BLOCKS);",
-        wrong: "full(), 1 << ptx::cluster_rank());",
+        right: "ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);",
+        wrong: "ptx::tensor_load(to, map, 0, row, panel, full(), 1 << ptx::cluster_rank());",
         kernels: "",
         found_by: &["deadlock"],
     },

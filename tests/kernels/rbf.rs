@@ -50,7 +50,11 @@ impl family::Problem for Problem {
                     (offset_of!(RbfBackwardWeights, d_weight), "d_weight", of_weight),
                     (offset_of!(RbfBackwardWeights, d_bias), "d_bias", poisoned::<f32>(parts * outputs)),
                 ];
-                family::launch(plan.backward_weights().unwrap(), &plan.backward_weights_numbers(), buffers)
+                family::launch(
+                    plan.backward_weights(self.matrix()).unwrap(),
+                    &plan.backward_weights_numbers(),
+                    buffers,
+                )
             }
             Product::Centers => {
                 let of_centers = poisoned::<f32>(plan.center_parts() * self.shape.columns());
@@ -61,7 +65,11 @@ impl family::Problem for Problem {
                     (offset_of!(RbfBackwardCenters, weight), "weight", weight),
                     (offset_of!(RbfBackwardCenters, d_centers), "d_centers", of_centers),
                 ];
-                family::launch(plan.backward_centers().unwrap(), &plan.backward_centers_numbers(), buffers)
+                family::launch(
+                    plan.backward_centers(self.matrix()).unwrap(),
+                    &plan.backward_centers_numbers(),
+                    buffers,
+                )
             }
         }
     }

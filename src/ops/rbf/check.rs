@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::device::rbf_forward_by;
-use super::{DeviceRbf, Rbf, RbfBlocks, RbfPlan, RbfShape, SHARPNESS, backward, forward, rbf_backward};
+use super::device::{rbf_backward_by, rbf_forward_by};
+use super::{DeviceRbf, Rbf, RbfBlocks, RbfPlan, RbfShape, SHARPNESS, backward, forward};
 use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
+use crate::device::choice::MatrixKernels;
 use crate::device::draw::{Draw, plain_evaluations};
 use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
@@ -38,10 +39,10 @@ pub struct Problem {
     pub shape: RbfShape,
     /// What is computed.
     pub product: Product,
-    /// By which blocks forward is.
+    /// By which blocks forward is; backward is by warpgroups where these are.
     pub blocks: RbfBlocks,
     /// `[rows, F]`
-    features: Vec<bf16>,
+    pub features: Vec<bf16>,
     /// `[F, K]`
     pub centers: Vec<f32>,
     /// `[out, F·K]`
@@ -93,9 +94,17 @@ impl Problem {
         }
     }
 
-    /// The same, forward by such blocks.
+    /// The same by such blocks.
     pub fn by(self, blocks: RbfBlocks) -> Self {
         Problem { blocks, ..self }
+    }
+
+    /// The matrix instructions that backward is by.
+    pub fn matrix(&self) -> MatrixKernels {
+        match self.blocks {
+            RbfBlocks::Warpgroups => MatrixKernels::Wgmma,
+            RbfBlocks::Wide | RbfBlocks::Narrow => MatrixKernels::Mma,
+        }
     }
 
     /// The launch's plan.
@@ -230,7 +239,9 @@ impl Problem {
         let (mut d_weight, mut d_bias) = (uploaded(gpu, &self.d_weight)?, uploaded(gpu, &self.d_bias)?);
         let dy = uploaded(gpu, &self.dy)?;
         PendingSums::of(gpu, &taken(gpu, shape.scratch_len(gpu.limits()))?, |sums| {
-            rbf_backward(gpu, &mut d_centers, &mut d_weight, &mut d_bias, &dy, &x, rbf, sums, shape)
+            let gradients = (&mut d_centers, &mut d_weight, &mut d_bias);
+            let matrix = self.matrix();
+            rbf_backward_by(gpu, matrix, gradients.0, gradients.1, gradients.2, &dy, &x, rbf, sums, shape)
         })?;
         let results = if self.product == Product::Centers { vec![d_centers] } else { vec![d_weight, d_bias] };
         results.iter().map(|values| Ok(wide(&gpu.download(values)?))).collect()

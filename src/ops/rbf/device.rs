@@ -3,8 +3,12 @@
 use half::bf16;
 
 use super::{RbfBlocks, RbfPlan, RbfShape};
-use crate::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward, RbfForwardWgmma};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter, choice};
+use crate::device::abi::{
+    RbfBackwardCenters, RbfBackwardCentersWgmma, RbfBackwardWeights, RbfBackwardWeightsWgmma, RbfForward,
+    RbfForwardWgmma,
+};
+use crate::device::choice::{self, MatrixKernels};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
 use crate::ops::linear::{Activation, DeviceLinear};
 use crate::ops::partial_sums::PendingSums;
 
@@ -120,7 +124,33 @@ pub fn rbf_backward(
     sums: &mut PendingSums,
     shape: RbfShape,
 ) -> Result<(), DeviceError> {
+    let matrix = gpu.limits().matrix();
+    rbf_backward_by(gpu, matrix, d_centers, d_weight, d_bias, dy, x, rbf, sums, shape)
+}
+
+/// The same by kernels of these matrix instructions, where there are some for so many outputs.
+///
+/// # Errors
+///
+/// As [`rbf_forward`], and those by warpgroups where the card has no such instructions.
+#[expect(clippy::too_many_arguments, reason = "as above")]
+pub(super) fn rbf_backward_by(
+    gpu: &Gpu,
+    matrix: MatrixKernels,
+    d_centers: &mut Buffer<f32>,
+    d_weight: &mut Buffer<f32>,
+    d_bias: &mut Buffer<f32>,
+    dy: &Buffer<bf16>,
+    x: &Buffer<bf16>,
+    rbf: DeviceRbf<'_>,
+    sums: &mut PendingSums,
+    shape: RbfShape,
+) -> Result<(), DeviceError> {
     let plan = RbfPlan::new(shape)?;
+    let by_warpgroups = plan.is_by_warpgroups(matrix);
+    if by_warpgroups {
+        choice::check_wgmma(gpu.info())?;
+    }
     let RbfShape { rows, stride, outputs, .. } = shape;
     let (columns, weights) = (shape.columns(), outputs * shape.width());
     let mut operands = Operands::new(gpu, "the rbf input, backward");
@@ -133,7 +163,8 @@ pub fn rbf_backward(
     operands.updates("db [out]", d_bias, outputs)?;
     let scratch = sums.room(gpu, shape.scratch_len(gpu.limits()), 3)?;
     operands.scratch("scratch", &scratch, shape.scratch_len(gpu.limits()))?;
-    let (Some(of_weights), Some(of_centers)) = (plan.backward_weights(), plan.backward_centers()) else {
+    let (Some(of_weights), Some(of_centers)) = (plan.backward_weights(matrix), plan.backward_centers(matrix))
+    else {
         return Ok(());
     };
     let (parts, center_parts) = (plan.weight_parts(), plan.center_parts());
@@ -151,7 +182,14 @@ pub fn rbf_backward(
         ..plan.backward_weights_numbers()
     };
     // SAFETY: as in `rbf_forward`; the parts fill the scratch.
-    unsafe { gpu.launch(&of_weights, &parameter) }?;
+    unsafe {
+        if by_warpgroups {
+            let maps = gpu.maps([dy], plan.weights_boxes())?;
+            gpu.launch(&of_weights, &RbfBackwardWeightsWgmma::new(maps, parameter))
+        } else {
+            gpu.launch(&of_weights, &parameter)
+        }
+    }?;
     let parameter = RbfBackwardCenters {
         dy: dy.pointer(),
         x: x.pointer(),
@@ -161,7 +199,14 @@ pub fn rbf_backward(
         ..plan.backward_centers_numbers()
     };
     // SAFETY: as above.
-    unsafe { gpu.launch(&of_centers, &parameter) }?;
+    unsafe {
+        if by_warpgroups {
+            let maps = gpu.maps([dy, rbf.layer.weight], plan.centers_boxes())?;
+            gpu.launch(&of_centers, &RbfBackwardCentersWgmma::new(maps, parameter))
+        } else {
+            gpu.launch(&of_centers, &parameter)
+        }
+    }?;
     sums.add(d_weight, weight_parts, parts)?;
     sums.add(d_bias, bias_parts, parts)?;
     sums.add(d_centers, parts_of_centers, center_parts)

@@ -2,10 +2,12 @@
 
 use super::RbfBlocks;
 use crate::device::abi::{
-    RBF_CENTERS_COLUMNS, RBF_CENTERS_SHARED_BYTES, RBF_FORWARD_SHARED_BYTES, RBF_SM90_FORWARD_SHARED_BYTES,
-    RBF_SM90_THREADS, RBF_THREADS, RBF_WEIGHTS_COLUMNS, RBF_WEIGHTS_OUTPUTS, RBF_WIDE_SHARED_BYTES,
-    RbfBackwardCenters, RbfBackwardWeights, RbfForward,
+    RBF_CENTERS_COLUMNS, RBF_CENTERS_SHARED_BYTES, RBF_FORWARD_SHARED_BYTES, RBF_SM90_BLOCKS,
+    RBF_SM90_CENTERS_SHARED_BYTES, RBF_SM90_COLUMNS, RBF_SM90_FORWARD_SHARED_BYTES, RBF_SM90_ROWS,
+    RBF_SM90_THREADS, RBF_SM90_WEIGHTS_SHARED_BYTES, RBF_THREADS, RBF_WEIGHTS_COLUMNS, RBF_WEIGHTS_OUTPUTS,
+    RBF_WIDE_SHARED_BYTES, RbfBackwardCenters, RbfBackwardWeights, RbfForward,
 };
+use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Limits, Plan};
 use crate::ops::linear::Activation;
 use crate::ops::parts::Parts;
@@ -125,14 +127,31 @@ impl RbfPlan {
         }
     }
 
-    /// The launch of `rbf_backward_weights`; `None` where there is nothing to do.
-    pub fn backward_weights(&self) -> Option<Plan> {
+    /// Whether kernels of these matrix instructions that take the gradients are those of warpgroups: of multiples of 256 outputs.
+    pub fn is_by_warpgroups(&self, matrix: MatrixKernels) -> bool {
+        matrix == MatrixKernels::Wgmma && RbfBlocks::Warpgroups.fit(self.shape.outputs)
+    }
+
+    /// The launch of the gradients of weight and bias; `None` where there is nothing to do.
+    pub fn backward_weights(&self, matrix: MatrixKernels) -> Option<Plan> {
+        if self.is_by_warpgroups(matrix) {
+            let of_columns = self.shape.width().div_ceil(RBF_SM90_ROWS as usize);
+            let blocks = of_columns.next_multiple_of(RBF_SM90_BLOCKS as usize)
+                * (self.shape.outputs / RBF_SM90_COLUMNS as usize);
+            let grid = [blocks, self.weight_parts()];
+            return self.by_warpgroups("rbf_wgmma_backward_weights", grid, RBF_SM90_WEIGHTS_SHARED_BYTES);
+        }
         let grid = [self.shape.weight_blocks(), self.weight_parts()];
         self.plan("rbf_backward_weights", grid, RBF_WIDE_SHARED_BYTES)
     }
 
-    /// The launch of `rbf_backward_centers`; `None` where there is nothing to do.
-    pub fn backward_centers(&self) -> Option<Plan> {
+    /// The launch of the gradient of the centres; `None` where there is nothing to do.
+    pub fn backward_centers(&self, matrix: MatrixKernels) -> Option<Plan> {
+        if self.is_by_warpgroups(matrix) {
+            let of_parts = self.center_parts().next_multiple_of(RBF_SM90_BLOCKS as usize);
+            let grid = [of_parts * self.shape.width().div_ceil(RBF_SM90_COLUMNS as usize), 1];
+            return self.by_warpgroups("rbf_wgmma_backward_centers", grid, RBF_SM90_CENTERS_SHARED_BYTES);
+        }
         let grid = [self.shape.center_blocks(), self.center_parts()];
         self.plan("rbf_backward_centers", grid, RBF_CENTERS_SHARED_BYTES)
     }
@@ -219,7 +238,8 @@ mod tests {
     fn launches(shape: RbfShape) -> [Option<Plan>; 3] {
         let plan = RbfPlan::new(shape).unwrap();
         let forward = plan.forward(RbfBlocks::of(shape, &Limits::SM_90));
-        [forward, plan.backward_weights(), plan.backward_centers()]
+        let matrix = MatrixKernels::Mma;
+        [forward, plan.backward_weights(matrix), plan.backward_centers(matrix)]
     }
 
     #[test]
@@ -254,6 +274,27 @@ mod tests {
             assert_eq!((launch.kernel, launch.grid), (kernel, [count, 1, 1]));
             launch.check(&Limits::SM_90).unwrap();
         }
+    }
+
+    #[test]
+    fn pairs_of_blocks_by_warpgroups() {
+        let of = |shape| {
+            let plan = RbfPlan::new(shape).unwrap();
+            let matrix = MatrixKernels::Wgmma;
+            let launches = [plan.backward_weights(matrix), plan.backward_centers(matrix)].map(Option::unwrap);
+            launches.iter().for_each(|launch| launch.check(&Limits::SM_90).unwrap());
+            launches.map(|launch| (launch.kernel, launch.grid))
+        };
+        // 158 blocks of columns for each of four of outputs; 79 of columns for each of 5 parts.
+        let [weights, centers] = of(SHAPE);
+        assert_eq!(weights, ("rbf_wgmma_backward_weights", [632, 1, 1]));
+        assert_eq!(centers, ("rbf_wgmma_backward_centers", [6 * 79, 1, 1]));
+        // 64 columns: of the pair that has them one block has none.
+        let [weights, centers] =
+            of(RbfShape { rows: 300, features: 3, stride: 64, centers: 7, outputs: 256 });
+        assert_eq!((weights.1, centers.1), ([2, 2, 1], [2, 1, 1]));
+        let [weights, centers] = of(RbfShape { outputs: 320, ..SHAPE });
+        assert_eq!((weights.0, centers.0), ("rbf_backward_weights", "rbf_backward_centers"));
     }
 
     #[test]

@@ -365,11 +365,12 @@ fn one_kernel_for_scores_and_losses_or_three() {
     }
 }
 
-/// By matrix instructions of warpgroups, both encoders, of sets that they take and that they do not.
+/// By matrix instructions of warpgroups, both encoders and inputs, of sets that they take and that they do not.
 #[test]
 fn gradients_are_right_by_warpgroups() {
     let mut wrong = Vec::new();
-    for (config, attends) in [(config(), true), (imsab(), false)] {
+    for (config, attends) in [(config(), true), (imsab(), false), (rbf(config()), true)] {
+        let by_rbf = config.input == Input::Rbf;
         let config = ModelConfig { hidden_size: 256, num_heads: 4, ffn_size: 256, dropout: 0.3, ..config };
         let problem = Problem::draw(config, &[1, 7, 120, 2], Loss::SoftmaxCrossEntropy, Relus::Decided, 1);
         // On one multiprocessor networks are one kernel, and layers are wide.
@@ -392,7 +393,12 @@ fn gradients_are_right_by_warpgroups() {
                 assert!(has(kernel) || !on_one, "{kernel}: {launched:?}");
             }
             assert!(has("linear_wgmma_weights") && !has("linear_wide_"), "{launched:?}");
-            assert!(!has("layer_norm_") || !on_one, "{launched:?}");
+            // The rbf input has some of its own.
+            assert!(!has("layer_norm_") || by_rbf || !on_one, "{launched:?}");
+            assert!(has("rbf_wgmma_forward") == by_rbf || !on_one, "{launched:?}");
+            for kernel in ["rbf_wgmma_backward_weights", "rbf_wgmma_backward_centers"] {
+                assert_eq!(has(kernel), by_rbf, "{kernel}: {launched:?}");
+            }
             for kernel in ["attention_forward_wgmma_", "attention_backward_wgmma_"] {
                 assert_eq!(has(kernel), attends, "{kernel}: {launched:?}");
             }
