@@ -11,11 +11,11 @@
 //             rows, width], or none (P = 0).
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G a multiple of 64, P of C, lengths, no
 //             overlap.
-// Launch      grid (⌈rows / R⌉), R = 128, or 32 where rows are few; 256 threads, 2 × 4 warps of R/2 rows and C/4 columns; a
-//             warp a row of the LayerNorm before. Shared memory: x (2·R·C bytes), 128 columns of the inner rows (256·R bytes;
-//             of 32 rows 2·R·C, if that is more), two stages of weights (32 KiB each, 16 at C = 64): 160 KiB at C = 256, of 32
-//             rows 96. What is added to x₁ stands where inner rows and weights do not yet; f and then y take x's place, a
-//             projection's results on their way out that of inner rows.
+// Launch      grid (⌈rows / R⌉), R = 128, or 32 where rows are few; 256 threads, 2 × 4 warps of R/2 rows and C/4 columns; of
+//             the LayerNorm before R/8 rows, four at a time. Shared memory: x, and y in its place for a projection (2·R·C
+//             bytes), 128 columns of the inner rows (256·R bytes), two stages of weights (32 KiB each, 16 at C = 64): 160 KiB
+//             at C = 256, of 32 rows 88. Results go out straight from registers: four lanes swap pairs, so that each writes 16
+//             bytes of a row, or two, and each 8, where a warp's columns are no multiple of 32.
 // Types       bf16 in and out; x, inner rows, f and y are rounded to bf16, as apart kernels round them; all sums in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` has them, and of the LayerNorm before as
 //             `layer_norm_forward` has them: x and f have the same bits, and out those of `linear_forward` of y. A row has the
@@ -23,17 +23,15 @@
 // Writes      `=`: y, statistics, a projection's out, and attended and output where they are not null.
 // Cost        4·rows·C·G FLOPs, 2·rows·C·P more for a projection; 6·C bytes a row, 4·C more for backward, where four kernels
 //             have 16·C + 4·G, and 2·P for a projection, where a kernel of its own reads y again; the weights once for R rows, by
-//             way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.75 cycles of shared memory a
-//             product (counters.txt). Of 32 rows these bound it, 4.0 of them, on as many multiprocessors as there are blocks.
+//             way of L2, whose requests bound it where C·G is of full size (docs/fusion.md); 1.61 cycles of shared memory a
+//             product, and 1.29 of a projection's (counters.txt): 1.25 and 1 of fragments, a quarter of weights that come in, the
+//             rest of inner rows, x and y. Of 32 rows these bound it, 3.9 of them, on as many multiprocessors as there are blocks.
 
 namespace feed_forward {
 namespace {
 
 // A sum of each row for each of the warps that share it.
 template <int ROWS> constexpr int SUMS = ROWS * COLUMN_WARPS * 4;
-
-// Rows of each warp that go out at once of a projection.
-template <int ROWS> constexpr int PASS = WARP_ROWS<ROWS> < 32 ? WARP_ROWS<ROWS> : 32;
 
 // A thread's lane, and where its warp's results begin: found anew wherever it is asked for, as registers are scarce.
 template <int C, int ROWS> struct Part {
@@ -62,13 +60,7 @@ template <int ROWS> using OfRows = float[WARP_ROWS<ROWS> / 16][2];
 
 // What a block has in shared memory.
 template <int C, int ROWS> struct Shared {
-    // Inner rows, and in their place what of a projection goes out at once.
-    static constexpr int OUT_BYTES = C / 64 * Tile<64>::bytes(2 * PASS<ROWS>);
-    static constexpr int INNER_BYTES = OUT_BYTES > 2 * TILE<ROWS> ? OUT_BYTES : 2 * TILE<ROWS>;
-    static constexpr int X = 0, INNER = C / 64 * TILE<ROWS>, STAGES = INNER + INNER_BYTES;
-    // What is added to x₁; it ends before the stage of the first weights.
-    static constexpr int OTHER = INNER;
-    static_assert(OTHER + C / 64 * TILE<ROWS> <= STAGES + STAGE<C>);
+    static constexpr int X = 0, INNER = C / 64 * TILE<ROWS>, STAGES = INNER + 2 * TILE<ROWS>;
 
     // Sums take the place of inner rows that are no longer needed.
     static __device__ __forceinline__ ptx::Shared sums(int number) {
@@ -132,39 +124,12 @@ __device__ __forceinline__ void sum_rows(OfRows<ROWS> &own, int number) {
     for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+            // A lane has what one of the warps has summed.
             const int at = part.row + m * 16 + half * 8 + (part.lane >> 2);
-            const auto all = ptx::load_shared<float4>(sums + at * COLUMN_WARPS * 4);
-            own[m][half] = all.x + all.y + (all.z + all.w);
+            own[m][half] = ptx::load_shared<float>(sums + (at * COLUMN_WARPS + (part.lane & 3)) * 4);
+            own[m][half] += ptx::shuffle_xor(own[m][half], 1);
+            own[m][half] += ptx::shuffle_xor(own[m][half], 2);
         }
-    }
-}
-
-// The LayerNorm before the network, in the place of the block's rows; those behind the last stay 0.
-template <int C, int ROWS>
-__device__ __forceinline__ void norm_before(const FeedForward &p, int first, int valid) {
-    const int thread = ptx::thread(), lane = thread & 31, warp = thread >> 5;
-    const bool inside[1] = {lane < C / 8};
-    float weight[PIECE] = {}, bias[PIECE] = {};
-    if (inside[0]) {
-        load_piece(weight, p.before.scale + lane * PIECE);
-        load_piece(bias, p.before.shift + lane * PIECE);
-    }
-    WarpSum sum;
-#pragma unroll 1
-    for (int row = warp; row < min(valid, ROWS); row += THREADS / 32) {
-        layer_norm::Values<1> value{};
-        if (inside[0]) load_sum<ROWS>(value[0], Shared<C, ROWS>::X, Shared<C, ROWS>::OTHER, row, lane);
-        const float2 statistics = layer_norm::center(value, inside, 1.0f / C, p.eps, sum);
-        if (inside[0]) {
-            layer_norm::scale(value[0], statistics.y, weight, bias);
-            const uint4 packed = pack(value[0]);
-            ptx::store_shared(piece<ROWS>(Shared<C, ROWS>::X, row, lane), packed);
-            if (p.attended != nullptr) {
-                const size_t to = static_cast<size_t>(first + row) * C;
-                ptx::store_global(reinterpret_cast<uint4 *>(p.attended + to) + lane, packed);
-            }
-        }
-        if (lane == 0) ptx::store_global(reinterpret_cast<float2 *>(p.before.statistics) + first + row, statistics);
     }
 }
 
@@ -196,27 +161,37 @@ __device__ __forceinline__ void network(Results<C, ROWS> &results, const FeedFor
     }
 }
 
-// v = x + f, with f in the place of x where it is kept.
+// Where C columns of rows of a matrix begin, as `gemm::store_pairs` has it of a warp's results: from `row` of a block's rows on, the
+// first of which is number `first` of the matrix.
 template <int C, int ROWS>
-__device__ __forceinline__ void add_residual(Results<C, ROWS> &results, const FeedForward &p) {
-    constexpr int X = Shared<C, ROWS>::X;
+__device__ __forceinline__ auto places(const Part<C, ROWS> &part, const gemm::Matrix<uint16_t> &to, int first, int column) {
+    return [=](int row, int piece) {
+        piece += part.column / 8;
+        return to.columns(first + part.row + row, column + piece / 8 * 64).at(0, piece % 8);
+    };
+}
+
+// v = x + f, with f rounded as it is kept.
+template <int C, int ROWS>
+__device__ __forceinline__ void add_residual(Results<C, ROWS> &results, const FeedForward &p, int first, int valid) {
     const Part<C, ROWS> part;
     gemm::add_bias(results, p.bias2 + part.column, false, part.lane);
+    if (p.output != nullptr) {
+        const gemm::Matrix<uint16_t> output{p.output, p.rows, C};
+        gemm::store_pairs(results, valid - part.row, part.lane, places(part, output, first, 0));
+    }
     gemm::for_pairs(results, part.lane, [&](int at, int d, float &low, float &high) {
-        // Rounded as it is kept.
-        const uint32_t f = ptx::pack_bf16(low, high), other = ptx::load_shared<uint32_t>(part.pair(X, at, d));
-        // A lane's pairs take the place of those that it has read.
-        if (p.output != nullptr) ptx::store_shared(part.pair(X, at, d), f);
+        const uint32_t f = ptx::pack_bf16(low, high);
+        const auto other = ptx::load_shared<uint32_t>(part.pair(Shared<C, ROWS>::X, at, d));
         low = bf16_low(f) + bf16_low(other);
         high = bf16_high(f) + bf16_high(other);
     });
 }
 
-// The LayerNorm behind the network, whose rows y take x's place. As LayerNorm alone: what is left of the mean is taken away as
-// well.
+// The LayerNorm behind the network, of v's rows. As LayerNorm alone: what is left of the mean is taken away as well.
 template <int C, int ROWS>
 __device__ __forceinline__ void norm_behind(Results<C, ROWS> &results, const FeedForward &p, int first, int valid) {
-    constexpr int N = C / COLUMN_WARPS / 8, X = Shared<C, ROWS>::X;
+    constexpr int N = C / COLUMN_WARPS / 8;
     constexpr float SHARE = 1.0f / C;
     OfRows<ROWS> mean = {}, sum;
 #pragma unroll
@@ -237,8 +212,6 @@ __device__ __forceinline__ void norm_behind(Results<C, ROWS> &results, const Fee
             }
         }
         sum_rows<C, ROWS>(sum, pass);
-        // f is there since this sum was waited for, and goes out before the next one is.
-        if (pass == 0 && p.output != nullptr) store_rows<C, ROWS>(p.output + static_cast<size_t>(first) * C, X, valid);
         if (pass == 2) continue;
 #pragma unroll
         for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
@@ -277,53 +250,24 @@ __device__ __forceinline__ void norm_behind(Results<C, ROWS> &results, const Fee
         for (int m = 0; m < WARP_ROWS<ROWS> / 16; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float low = fmaf(results[m][d][2 * half] * sum[m][half], scale.x, shift.x);
-                const float high = fmaf(results[m][d][2 * half + 1] * sum[m][half], scale.y, shift.y);
-                const int at = m * 16 + half * 8 + (part.lane >> 2);
-                ptx::store_shared(part.pair(X, at, d), ptx::pack_bf16(low, high));
+                float &low = results[m][d][2 * half], &high = results[m][d][2 * half + 1];
+                low = fmaf(low * sum[m][half], scale.x, shift.x);
+                high = fmaf(high * sum[m][half], scale.y, shift.y);
             }
         }
     }
 }
 
-// Stores C columns of a projection, from `column` on, by way of the place of inner rows, where there is room for some of
-// each warp's rows.
+// Stores y, and puts it in x's place, where a projection reads it.
 template <int C, int ROWS>
-__device__ __forceinline__ void store_projection(const Results<C, ROWS> &results, const FeedForward &p, int first,
-                                                 int valid, int column) {
-    constexpr int N = C / COLUMN_WARPS / 8, OF_WARP = WARP_ROWS<ROWS>, AT_ONCE = PASS<ROWS>;
+__device__ __forceinline__ void store_y(Results<C, ROWS> &results, const FeedForward &p, int first, int valid) {
     const Part<C, ROWS> part;
-    const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
-    const auto place = [&](int row, int piece) {
-        const ptx::Shared begin = ptx::shared_base() + Shared<C, ROWS>::INNER + piece / 8 * Tile<64>::bytes(2 * AT_ONCE);
-        return Tile<64>{begin}.at(part.row / OF_WARP * AT_ONCE + row, piece % 8);
-    };
-#pragma unroll
-    for (int pass = 0; pass < OF_WARP / AT_ONCE; ++pass) {
-#pragma unroll
-        for (int m = 0; m < AT_ONCE / 16; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-#pragma unroll
-                for (int d = 0; d < N; ++d) {
-                    const float *pair = &results[pass * (AT_ONCE / 16) + m][d][2 * half];
-                    const ptx::Shared to = place(m * 16 + half * 8 + (part.lane >> 2), part.column / 8 + d);
-                    ptx::store_shared(to + (part.lane & 3) * 4, ptx::pack_bf16(pair[0], pair[1]));
-                }
-            }
-        }
-        ptx::sync_warp();
-#pragma unroll 4
-        for (int i = part.lane; i < AT_ONCE * N; i += 32) {
-            const int row = part.row + pass * AT_ONCE + i / N, piece = part.column / 8 + i % N;
-            if (row < valid) {
-                const auto to = out.columns(first + row, column + piece / 8 * 64).at(0, piece % 8);
-                ptx::store_global(reinterpret_cast<uint4 *>(to), ptx::load_shared<uint4>(place(i / N, piece)));
-            }
-        }
-        // All lanes are done with them.
-        ptx::sync_warp();
-    }
+    const gemm::Matrix<uint16_t> y{p.y, p.rows, C};
+    gemm::store_pairs(results, valid - part.row, part.lane, places(part, y, first, 0));
+    if (p.projection.outputs == 0) return;
+    gemm::for_pairs(results, part.lane, [&](int at, int d, float low, float high) {
+        ptx::store_shared(part.pair(Shared<C, ROWS>::X, at, d), ptx::pack_bf16(low, high));
+    });
 }
 
 // What the next layer makes of y, C columns at a time.
@@ -341,29 +285,24 @@ __device__ __forceinline__ void project(Results<C, ROWS> &results, const FeedFor
             gemm::multiply<false, false>(results, left, part.row, stage, part.lane, part.column);
         }
         gemm::add_bias(results, p.projection.bias + column + part.column, p.projection.relu != 0, part.lane);
-        store_projection<C, ROWS>(results, p, first, valid, column);
+        const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
+        gemm::store_pairs(results, valid - part.row, part.lane, places(part, out, first, column));
     }
 }
 
 template <int C, int ROWS> __device__ __forceinline__ void forward(const FeedForward &p) {
     using Place = Shared<C, ROWS>;
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
-    load_rows<C, ROWS>(Place::X, p.x, p.rows, first);
-    load_repeated<C, ROWS>(Place::OTHER, p.added, first, p.period, valid);
-    ptx::cp_async_commit();
     Weights<C, ROWS> weights(p);
     weights.load(0);
-    ptx::cp_async_wait<1>();
-    ptx::barrier();
-    norm_before<C, ROWS>(p, first, valid);
+    norm_before(p, norm_rows<C, ROWS>(first, valid), [](int row) { return piece<ROWS>(Place::X, row, ptx::thread() & 31); });
     Results<C, ROWS> results;
     network<C, ROWS>(results, p, weights);
     // All threads are done with inner rows, whose place sums take.
     ptx::barrier();
-    add_residual<C, ROWS>(results, p);
+    add_residual<C, ROWS>(results, p, first, valid);
     norm_behind<C, ROWS>(results, p, first, valid);
-    ptx::barrier();
-    store_rows<C, ROWS>(p.y + static_cast<size_t>(first) * C, Place::X, valid);
+    store_y<C, ROWS>(results, p, first, valid);
     project<C, ROWS>(results, p, weights, first, valid);
 }
 

@@ -3,8 +3,8 @@
 
 #include "feed_forward.h"
 
+#include "feed_forward_norm.cuh"
 #include "gemm.cuh"
-#include "norm.cuh"
 
 namespace feed_forward {
 
@@ -63,55 +63,16 @@ __device__ __forceinline__ void multiply_inner(Inner<ROWS> &inner, int place, We
     }
 }
 
-// Queues the copies of the block's rows of a matrix whose rows come again after `period`.
-template <int C, int ROWS>
-__device__ __forceinline__ void load_repeated(int place, const uint16_t *from, int first, int period, int valid) {
-    constexpr int PIECES = C / 8;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
-        const int row = i / PIECES, piece = i % PIECES;
-        const bool inside = row < valid;
-        const uint16_t *source = from + static_cast<size_t>((first + row) % period) * C + piece * 8;
-        ptx::cp_async_16(tile<ROWS>(place, piece / 8).at(row, piece % 8), inside ? source : from, inside ? 16 : 0);
-    }
-}
-
-// The same of all rows, each once.
-template <int C, int ROWS>
-__device__ __forceinline__ void load_rows(int place, const uint16_t *from, int rows, int first) {
-    const gemm::Matrix<const uint16_t> matrix{from, rows, C};
-#pragma unroll
-    for (int k = 0; k < C / 64; ++k) {
-        gemm::load<ROWS, THREADS>(tile<ROWS>(place, k), matrix.columns(first, k * 64), rows - first);
-    }
-}
-
 // A lane's piece of a row that a warp has to itself, in tiles from `place` on.
 template <int ROWS> __device__ __forceinline__ ptx::Shared piece(int place, int row, int lane) {
     return tile<ROWS>(place, lane / 8).at(row, lane % 8);
 }
 
-// The sum of two such pieces.
-template <int ROWS>
-__device__ __forceinline__ void load_sum(float (&sum)[PIECE], int first, int second, int row, int lane) {
-    float added[PIECE];
-    unpack(sum, ptx::load_shared<uint4>(piece<ROWS>(first, row, lane)));
-    unpack(added, ptx::load_shared<uint4>(piece<ROWS>(second, row, lane)));
-#pragma unroll
-    for (int e = 0; e < PIECE; ++e) sum[e] += added[e];
-}
-
-// The block's threads copy the rows of C columns that stand in tiles from `place` on.
-template <int C, int ROWS>
-__device__ __forceinline__ void store_rows(uint16_t *to, int place, int valid) {
-    constexpr int PIECES = C / 8;
-#pragma unroll 4
-    for (int i = ptx::thread(); i < ROWS * PIECES; i += THREADS) {
-        const int row = i / PIECES, piece = i % PIECES;
-        if (row >= valid) break;
-        const auto value = ptx::load_shared<uint4>(tile<ROWS>(place, piece / 8).at(row, piece % 8));
-        ptx::store_global(reinterpret_cast<uint4 *>(to) + i, value);
-    }
+// The block's rows as LayerNorm has them, each warp some that are one behind the other.
+template <int C, int ROWS> __device__ __forceinline__ NormRows<C, ROWS * 32 / THREADS> norm_rows(int first, int valid) {
+    constexpr int OF_WARP = ROWS * 32 / THREADS;
+    const int warp = ptx::thread() / 32;
+    return {first, valid, warp * OF_WARP};
 }
 
 } // namespace feed_forward

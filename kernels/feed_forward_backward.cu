@@ -16,11 +16,12 @@
 // Checked     by the launcher (src/ops/feed_forward/device.rs): C 64, 128, 192 or 256, G and P multiples of 64, width 32, 64
 //             or P, a projection where d is not given, lengths, no overlap.
 // Launch      grid (⌈rows / R⌉), R = 128, or 32 where rows are few; 256 threads, 2 × 4 warps of R/2 rows and C/4 columns,
-//             or 32 of a chunk of the inner rows; a warp a row of LayerNorm. Shared memory: x and dy (2·R·C bytes each), 128
-//             columns of the inner rows (256·R bytes), two stages of weights (32 KiB each, 16 at C = 64): 224 KiB at C = 256,
-//             which a card of compute capability 9.0 has, and 104 of 32 rows. LayerNorm's other operand, and its sums, stand
-//             where inner rows and weights do not yet, or no longer; before them the projection's operands do, two stages of
-//             64 of the inner dimension, while x and d come in.
+//             or 32 of a chunk of the inner rows; of LayerNorms R/8 rows, four at a time. Shared memory: x and dy (2·R·C bytes
+//             each), 128 columns of the inner rows' gradient (256·R bytes), two stages of weights (32 KiB each, 16 at C = 64):
+//             224 KiB at C = 256, which a card of compute capability 9.0 has, and 104 of 32 rows. LayerNorms' sums stand where
+//             inner rows do not yet, or no longer; before them the projection's operands do, two stages of 64 of the inner
+//             dimension. Inner rows and their gradient go out straight from registers: four lanes swap pairs,
+//             so that each writes 16 bytes of a row.
 // Types       bf16 in and out; d with the projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
 //             kernels round them; all sums, and parts, in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows
@@ -29,9 +30,9 @@
 // Writes      `=`: hidden, d_hidden, dy, d, and parts, which `partial_sums` adds to the gradients.
 // Cost        6·rows·C·G FLOPs, and 2·rows·C·P to project; 14·C + 4·G + 2·P bytes a row, where six kernels have 28·C + 8·G
 //             + 2·P; 16·C / R of parts; the weights of fc1 twice, of fc2 and the projection once for R rows, by way of L2,
-//             whose requests bound it where C·G is of full size (docs/fusion.md); 1.9 cycles of shared memory a product at C
-//             256 (counters.txt), a quarter of one of weights on their way in. Of 32 rows these bound it, 4.2 of them, on as
-//             many multiprocessors as there are blocks.
+//             whose requests bound it where C·G is of full size (docs/fusion.md); 1.69 cycles of shared memory a product at C
+//             256, and 1.46 of a projection's (counters.txt): 1.33 and 1 of fragments, a quarter of weights that come in. Of 32
+//             rows these bound it, 4.0 of them, on as many multiprocessors as there are blocks.
 
 namespace feed_forward {
 namespace {
@@ -39,9 +40,9 @@ namespace {
 // What a block has in shared memory.
 template <int C, int ROWS> struct Place {
     static constexpr int X = 0, DY = C / 64 * TILE<ROWS>, INNER = 2 * DY, STAGES = INNER + 2 * TILE<ROWS>;
-    // LayerNorm's other operand, and then its sums; they end before the stage of the first weights.
-    static constexpr int OTHER = INNER, SUMS_BYTES = THREADS / 32 * 2 * C * 4;
-    static_assert(OTHER + C / 64 * TILE<ROWS> <= STAGES + STAGE<C> && OTHER + SUMS_BYTES <= STAGES + STAGE<C>);
+    // Sums over rows of LayerNorms; they end before the stage of the first weights.
+    static constexpr int SUMS = INNER, SUMS_BYTES = THREADS / 32 * 2 * C * 4;
+    static_assert(SUMS + SUMS_BYTES <= STAGES + STAGE<C>);
 };
 
 // The weights of all steps, on their way through two stages: for each chunk of the inner rows those of fc1, 128 columns of C
@@ -95,8 +96,7 @@ template <int C, int ROWS> struct Weights {
 };
 
 // The operands of the gradient by way of a projection, 64 of its columns a step: the rows of their gradient, and C columns of
-// the weight behind them, through two stages in the place of inner rows and weights. With them come d and what the LayerNorm
-// behind the network adds.
+// the weight behind them, through two stages in the place of inner rows and weights.
 template <int C, int ROWS> struct Projected {
     using Of = Place<C, ROWS>;
     static constexpr int BYTES = TILE<ROWS> + Tile<64>::bytes(C);
@@ -119,13 +119,6 @@ template <int C, int ROWS> struct Projected {
 #pragma unroll
             for (int k = 0; k < C / 64; ++k) {
                 gemm::load<64, THREADS>(gemm::next(right(left), k), weight.columns(column, k * 64), 64);
-            }
-#pragma unroll 1
-            for (int k = of_step; k < C / 64; k += steps) {
-                const gemm::Matrix<const uint16_t> added{p.behind.added, p.rows, C}, given{p.d, p.rows, C};
-                const int of_given = p.given != 0 ? valid : 0;
-                gemm::load<ROWS, THREADS>(tile<ROWS>(Of::X, k), added.columns(first, k * 64), valid);
-                gemm::load<ROWS, THREADS>(tile<ROWS>(Of::DY, k), given.columns(first, k * 64), of_given);
             }
         }
         ptx::cp_async_commit();
@@ -150,68 +143,75 @@ template <int ROWS> struct OfWarp {
     __device__ __forceinline__ void put(int at, int d, uint32_t pair) const {
         ptx::store_shared(tile.at(row + at, piece + d) + (lane & 3) * 4, pair);
     }
-
-    // Copies the first `valid` of the block's rows to rows of `stride` values, of which `to` is the block's first.
-    __device__ __forceinline__ void store(uint16_t *to, int stride, int valid) const {
-        ptx::sync_warp();
-#pragma unroll
-        for (int i = 0; i < WARP_ROWS<ROWS> / 8; ++i) {
-            // Of eight lanes' two rows one is in the upper half of eight: their pieces lie in different banks.
-            const int at = row + i * 8 + (lane >> 2 & 1) * 4 + (lane >> 3);
-            if (at < valid) {
-                const auto value = ptx::load_shared<uint4>(tile.at(at, piece + (lane & 3)));
-                const size_t from_first = static_cast<size_t>(at) * stride + (lane & 3) * 8;
-                ptx::store_global(reinterpret_cast<uint4 *>(to + from_first), value);
-            }
-        }
-        // What is put there next takes its place.
-        ptx::sync_warp();
-    }
 };
 
-// Adds a warp's results, C/4 columns from `column` on of rows from `row` on, to the rows that stand in tiles from DY on.
-template <int C, int ROWS, int M, int N>
-__device__ __forceinline__ void add_to_rows(float (&results)[M][N][4], int row, int column, int lane) {
+// Puts a warp's results, C/4 columns from `column` on of rows from `row` on, in tiles from DY on, or, ADDS, adds them to the rows
+// that stand there, of which a lane's pairs take the place of those that it has read.
+template <bool ADDS, int C, int ROWS, int M, int N>
+__device__ __forceinline__ void put_rows(float (&results)[M][N][4], int row, int column, int lane) {
     gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
         const int piece = column / 8 + d;
         const Tile<64> dy = tile<ROWS>(Place<C, ROWS>::DY, piece / 8);
         const ptx::Shared place = dy.at(row + at, piece % 8) + (lane & 3) * 4;
-        const auto other = ptx::load_shared<uint32_t>(place);
-        // A lane's pairs take the place of those that it has read.
-        ptx::store_shared(place, ptx::pack_bf16(low + bf16_low(other), high + bf16_high(other)));
+        if constexpr (ADDS) {
+            const auto other = ptx::load_shared<uint32_t>(place);
+            low += bf16_low(other);
+            high += bf16_high(other);
+        }
+        ptx::store_shared(place, ptx::pack_bf16(low, high));
     });
 }
 
-// LayerNorm's backward of the block's rows, in place: their gradients stand in tiles from DY on, what they are of in those from
-// X and OTHER on. They are stored to `to` besides. All copies have landed, for all threads.
-template <int C, int ROWS>
-__device__ __forceinline__ void norm_backward(const FeedForwardNorm &p, uint16_t *to, int first, int valid, int lane,
-                                              int warp) {
-    const bool inside = lane < C / 8;
-    WarpSum sum;
+// Backward of a LayerNorm of the block's rows, as `norm_backward` has it, and the block's part of sums over rows.
+template <int C, int ROWS, class Load, class Gradient, class Store>
+__device__ __forceinline__ void norm_and_sums(const FeedForwardNorm &p, int first, int valid, const Load &load,
+                                              const Gradient &gradient, const Store &store) {
+    const auto rows = norm_rows<C, ROWS>(first, valid);
     layer_norm::Columns<1> own{};
-    if (inside) load_piece(own.weight[0], p.weight + lane * PIECE);
-#pragma unroll 1
-    for (int row = warp; row < min(valid, ROWS); row += THREADS / 32) {
-        const auto statistics = ptx::load_constant(reinterpret_cast<const float2 *>(p.statistics) + first + row);
-        layer_norm::Values<1> value{}, d{};
-        if (inside) {
-            load_sum<ROWS>(value[0], Place<C, ROWS>::X, Place<C, ROWS>::OTHER, row, lane);
-            unpack(d[0], ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane)));
-        }
-        own.backward(d, value, statistics, 1.0f / C, sum);
-        if (inside) {
-            const uint4 packed = pack(d[0]);
-            ptx::store_shared(piece<ROWS>(Place<C, ROWS>::DY, row, lane), packed);
-            ptx::store_global(reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + row) * C) + lane, packed);
-        }
-    }
-    // Sums take the place of what others may still read.
-    ptx::barrier();
-    const ptx::Shared sums = ptx::shared_base() + Place<C, ROWS>::OTHER;
-    if (inside) own.put(sums + warp * 8 * C, 0, lane * PIECE, C);
+    norm_backward(own, p.weight, p.statistics, rows, load, gradient, store);
+    const ptx::Shared sums = ptx::shared_base() + Place<C, ROWS>::SUMS;
+    if (rows.inside()) own.put(sums + threadIdx.x / 32 * 8 * C, 0, rows.column(), C);
     ptx::barrier();
     layer_norm::store_sums<THREADS>(p.parts, sums, THREADS / 32, C);
+}
+
+// Of the LayerNorm behind the network: dy, and x, where products read them; d stands in dy's place where it comes by way of a
+// projection.
+template <int C, int ROWS>
+__device__ __forceinline__ void behind_backward(const FeedForwardBackward &p, int first, int valid) {
+    const int lane = ptx::thread() & 31;
+    const bool is_projected = p.projected.outputs > 0;
+    norm_and_sums<C, ROWS>(
+        p.behind, first, valid,
+        [&](size_t at) {
+            Row row{load_pieces(p.behind.added + at, p.behind.x + at)};
+            if (!is_projected) row.d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
+            return row;
+        },
+        [&](const Row &loaded, int row) {
+            ptx::store_shared(piece<ROWS>(Place<C, ROWS>::X, row, lane), loaded.of.x);
+            return is_projected ? ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane)) : loaded.d;
+        },
+        [&](uint4 packed, int row, size_t at) {
+            ptx::store_shared(piece<ROWS>(Place<C, ROWS>::DY, row, lane), packed);
+            if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.dy + at), packed);
+        });
+}
+
+// Of the one before it, whose rows' gradient stands in dy's place.
+template <int C, int ROWS>
+__device__ __forceinline__ void before_backward(const FeedForwardBackward &p, int first, int valid) {
+    const int lane = ptx::thread() & 31, period = p.before.period;
+    Repeated<C> added{p.before.added, period, norm_rows<C, ROWS>(first, valid).repeated(period)};
+    norm_and_sums<C, ROWS>(
+        p.before, first, valid,
+        [&](size_t at) { return Row{load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
+        [&](const Row &, int row) {
+            return ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane));
+        },
+        [&](uint4 packed, int row, size_t at) {
+            if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);
+        });
 }
 
 template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedForwardBackward &p) {
@@ -224,11 +224,7 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
     const int column = column_warp * (C / 4);
     float results[WARP_ROWS<ROWS> / 16][N][4];
 
-    if (p.projected.outputs == 0) {
-        load_rows<C, ROWS>(At::X, p.behind.added, p.rows, first);
-        load_rows<C, ROWS>(At::DY, p.d, p.rows, first);
-        load_rows<C, ROWS>(At::OTHER, p.behind.x, p.rows, first);
-    } else {
+    if (p.projected.outputs > 0) {
         Projected<C, ROWS> projected(p, first);
         projected.load(0);
         gemm::clear(results);
@@ -237,19 +233,24 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
             const Tile<64> left = next(projected);
             gemm::multiply<false, true>(results, left, row, projected.right(left), lane, column);
         }
-        // All threads are done with the operands.
+        if (p.given != 0) {
+            gemm::add_pairs(results, valid - row, lane, [&](int at, int piece) {
+                return p.d + static_cast<size_t>(first + row + at) * C + column + piece * 8;
+            });
+        }
+        put_rows<false, C, ROWS>(results, row, column, lane);
+        // All threads are done with the operands, and d's rows are there.
         ptx::barrier();
-        load_rows<C, ROWS>(At::OTHER, p.behind.x, p.rows, first);
-        add_to_rows<C, ROWS>(results, row, column, lane);
     }
-    ptx::cp_async_commit();
     Weights<C, ROWS> weights(p);
     weights.load(0);
-    ptx::cp_async_wait<1>();
-    ptx::barrier();
-    norm_backward<C, ROWS>(p.behind, p.dy, first, valid, lane, warp);
+    behind_backward<C, ROWS>(p, first, valid);
 
-    const size_t inner_rows = static_cast<size_t>(first) * p.inner + column_warp * 32;
+    // Where 8 of the warp's inner columns of a row begin.
+    const auto inner_rows = [&](uint16_t *rows, int chunk) {
+        const int inner = p.inner, of_warp = first + row, columns = chunk + column_warp * 32;
+        return [=](int at, int piece) { return rows + static_cast<size_t>(of_warp + at) * inner + columns + piece * 8; };
+    };
     gemm::clear(results);
 #pragma unroll 1
     for (int chunk = 0; chunk < p.inner; chunk += CHUNK) {
@@ -263,14 +264,13 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
         if (busy) {
             gemm::add_bias(inner, p.bias1 + chunk + column_warp * 32, true, lane);
             int number = 0;
-            gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
+            gemm::for_pairs(inner, lane, [&](int, int, float low, float high) {
                 const uint32_t pair = ptx::pack_bf16(low, high);
                 above[0] |= (bf16_low(pair) > 0.0f ? 1u : 0u) << number;
                 above[1] |= (bf16_high(pair) > 0.0f ? 1u : 0u) << number;
                 ++number;
-                own.put(at, d, pair);
             });
-            own.store(p.hidden + inner_rows + chunk, p.inner, valid);
+            gemm::store_pairs(inner, valid - row, lane, inner_rows(p.hidden, chunk));
         }
 
         gemm::clear(inner);
@@ -286,12 +286,13 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
         }
         if (busy) {
             int number = 0;
-            gemm::for_pairs(inner, lane, [&](int at, int d, float low, float high) {
-                own.put(at, d, ptx::pack_bf16((above[0] >> number & 1) != 0 ? low : 0.0f,
-                                              (above[1] >> number & 1) != 0 ? high : 0.0f));
+            gemm::for_pairs(inner, lane, [&](int at, int d, float &low, float &high) {
+                low = (above[0] >> number & 1) != 0 ? low : 0.0f;
+                high = (above[1] >> number & 1) != 0 ? high : 0.0f;
                 ++number;
+                own.put(at, d, ptx::pack_bf16(low, high));
             });
-            own.store(p.d_hidden + inner_rows + chunk, p.inner, valid);
+            gemm::store_pairs(inner, valid - row, lane, inner_rows(p.d_hidden, chunk));
         }
 
         const int steps = min(p.inner - chunk, CHUNK) / 64;
@@ -302,15 +303,10 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
         }
     }
 
-    // All threads are done with inner rows and weights.
+    put_rows<true, C, ROWS>(results, row, column, lane);
+    // All threads have added, and are done with inner rows and weights.
     ptx::barrier();
-    load_rows<C, ROWS>(At::X, p.before.x, p.rows, first);
-    load_repeated<C, ROWS>(At::OTHER, p.before.added, first, p.before.period, valid);
-    ptx::cp_async_commit();
-    add_to_rows<C, ROWS>(results, row, column, lane);
-    ptx::cp_async_wait<0>();
-    ptx::barrier();
-    norm_backward<C, ROWS>(p.before, p.d, first, valid, lane, warp);
+    before_backward<C, ROWS>(p, first, valid);
 }
 
 } // namespace

@@ -25,18 +25,18 @@
 //             at the launch: 24 where it loads, 240 where it multiplies: 128 of dx at C = 256, 32 each of 64 inner columns
 //             and their gradient.
 // Order       fc1's weights serve the inner columns and, turned, dx; fc2's, turned, the gradient of the inner columns: each
-//             is read once for 256 rows. A warp has four rows of a LayerNorm at a time, and the next columns of dp come while
-//             it multiplies these.
+//             is read once for 256 rows. A warp has four rows of a LayerNorm at a time, and four more on their way; the next
+//             columns of dp come while it multiplies these.
 // Types       as there.
 // Determinism sums over inner dimensions in order, 16 a step, and over rows of LayerNorm as `layer_norm_backward` has them:
 //             dy has the same bits where d has. A row has the same bits in any batch. A part sums its rows in a fixed order,
-//             another than feed_forward_backward.cu's. The bits of that differ besides where a card's wgmma adds otherwise
+//             that of feed_forward_backward.cu's blocks of as many rows, whose bits differ where a card's wgmma adds otherwise
 //             than its mma. No atomics.
 // Writes      as there. Four lanes swap pairs of inner rows, so that each writes 16 bytes of a row; so do they with those of
 //             dp that they have read.
-// Cost        as there, but for what shared memory takes: 1.07 cycles a product (counters.txt). By the rates that
+// Cost        as there, but for what shared memory takes: 1.06 cycles a product (counters.txt). By the rates that
 //             feed_forward_sm90.cu has, a row of C = 256, G = 1024 is to take 2.57 ns of bytes, which bound it, 1.97 of
-//             products, 1.83 of wavefronts; it asks L2 for 4096 bytes of weights. A projection to 3·C columns takes 0.51 ns
+//             products, 1.82 of wavefronts; it asks L2 for 4096 bytes of weights. A projection to 3·C columns takes 0.51 ns
 //             of bytes more, 0.49 of products, 0.39 of wavefronts, and 1536 bytes of weights. A block's products wait for one
 //             LayerNorm, and the other for them, which is not in these figures. No card has run it.
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ void load_weights(const FeedForwardBackwardWgmma &p, 
 // A warpgroup's rows on their way back through the network.
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
-    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show;
+    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::norm_rows, Rows<C>::show;
     using Rows<C>::store_chunk, Rows<C>::load_chunk;
 
     const FeedForwardBackward &p;
@@ -85,7 +85,7 @@ template <int C> struct Multiplier : Rows<C> {
 
     __device__ __forceinline__ void run() {
         if (is_projected()) add_projected();
-        norm_behind();
+        behind_backward();
         show();
         // Copies may write where its sums were.
         ring.release();
@@ -121,7 +121,7 @@ template <int C> struct Multiplier : Rows<C> {
         // All are done with x and dy, whose places sums and dx take.
         ptx::barrier_sync(MULTIPLIED, threads());
         add_to_rows();
-        norm_before();
+        before_backward();
     }
 
   private:
@@ -175,49 +175,22 @@ template <int C> struct Multiplier : Rows<C> {
 #pragma unroll 4
         for (int i = lane(); i < WARP_ROWS * PIECES; i += 32) {
             const int row = warp_row() + i / PIECES, piece = i % PIECES;
-            const uint16_t *from = p.d + in_matrix(row) + piece * 8;
             const bool inside = p.given != 0 && row < valid;
+            const uint16_t *from = inside ? p.d + static_cast<size_t>(first + row) * C + piece * 8 : p.d;
             ptx::cp_async_16(tile(DY<C> + piece / 8).at(row, piece % 8), from, inside ? 16 : 0);
         }
         ptx::cp_async_commit();
     }
 
-    // Backward of a LayerNorm of the warp's rows, of which a lane has a piece: `load(value, row, at)` gives that of the gradient
-    // of a row and loads that of what the row is of, and `store(packed, row, at)` takes the gradient of that; `at` is where it
-    // stands in a matrix. Sums over rows come together in shared memory from `sums` on.
-    template <class Load, class Store>
-    __device__ __forceinline__ void norm_backward(const FeedForwardNorm &norm, ptx::Shared sums, const Load &load,
-                                                  const Store &store) const {
-        const int column = lane() * PIECE, warp = ptx::thread() / 32 - GROUP / 32;
-        const bool inside = column < C;
+    // Backward of a LayerNorm of the warp's rows; sums over rows come together in shared memory from `sums` on.
+    template <class Load, class Gradient, class Store>
+    __device__ __forceinline__ void norm_and_sums(const FeedForwardNorm &norm, ptx::Shared sums, const Load &load,
+                                                  const Gradient &gradient, const Store &store) const {
+        const auto rows = norm_rows();
+        const int warp = ptx::thread() / 32 - GROUP / 32;
         layer_norm::Columns<1> own{};
-        if (inside) load_piece(own.weight[0], norm.weight + column);
-        WarpSum sum;
-        const int begin = warp_row();
-#pragma unroll 1
-        for (int row = begin; row < begin + WARP_ROWS; row += NORM_ROWS) {
-            layer_norm::Values<1> values[NORM_ROWS] = {}, d[NORM_ROWS] = {};
-            float2 statistics[NORM_ROWS];
-#pragma unroll
-            for (int i = 0; i < NORM_ROWS; ++i) {
-                const int from = first + min(row + i, valid - 1);
-                statistics[i] = ptx::load_constant(reinterpret_cast<const float2 *>(norm.statistics) + from);
-            }
-            if (inside) {
-#pragma unroll
-                for (int i = 0; i < NORM_ROWS; ++i) {
-                    const uint4 packed = load(values[i][0], row + i, in_matrix(row + i) + column);
-                    // Of rows behind the last there is none.
-                    unpack(d[i][0], row + i < valid ? packed : make_uint4(0, 0, 0, 0));
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < NORM_ROWS; ++i) own.backward(d[i], values[i], statistics[i], 1.0f / C, sum);
-            if (!inside) continue;
-#pragma unroll
-            for (int i = 0; i < NORM_ROWS; ++i) store(pack(d[i][0]), row + i, in_matrix(row + i) + column);
-        }
-        if (inside) own.put(sums + warp * 8 * C, 0, column, C);
+        norm_backward(own, norm.weight, norm.statistics, rows, load, gradient, store);
+        if (rows.inside()) own.put(sums + warp * 8 * C, 0, rows.column(), C);
         if (group() == 1) {
             ptx::barrier_sync(SUMMED, threads());
             layer_norm::store_sums<GROUP>(norm.parts, sums, threads() / 32, C, ptx::thread() % GROUP,
@@ -228,22 +201,19 @@ template <int C> struct Multiplier : Rows<C> {
     }
 
     // Of the LayerNorm behind the network: dy, and x, where products read them.
-    __device__ __forceinline__ void norm_behind() const {
+    __device__ __forceinline__ void behind_backward() const {
         const int lane = Rows<C>::lane();
         const Tile<64> x = tile(lane / 8), dy = tile(DY<C> + lane / 8);
-        norm_backward(
+        norm_and_sums(
             p.behind, ring.weights().begin,
-            [&](float(&value)[PIECE], int row, size_t at) {
-                const auto d = is_projected() ? ptx::load_shared<uint4>(dy.at(row, lane % 8))
-                                              : ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
-                const auto packed = ptx::load_constant(reinterpret_cast<const uint4 *>(p.behind.added + at));
-                ptx::store_shared(x.at(row, lane % 8), packed);
-                float more[PIECE];
-                load_piece(value, p.behind.x + at);
-                unpack(more, packed);
-#pragma unroll
-                for (int e = 0; e < PIECE; ++e) value[e] += more[e];
-                return d;
+            [&](size_t at) {
+                Row row{load_pieces(p.behind.added + at, p.behind.x + at)};
+                if (!is_projected()) row.d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
+                return row;
+            },
+            [&](const Row &loaded, int row) {
+                ptx::store_shared(x.at(row, lane % 8), loaded.of.x);
+                return is_projected() ? ptx::load_shared<uint4>(dy.at(row, lane % 8)) : loaded.d;
             },
             [&](uint4 packed, int row, size_t at) {
                 ptx::store_shared(dy.at(row, lane % 8), packed);
@@ -267,17 +237,14 @@ template <int C> struct Multiplier : Rows<C> {
     }
 
     // Of the LayerNorm before it.
-    __device__ __forceinline__ void norm_before() const {
-        const int lane = Rows<C>::lane();
+    __device__ __forceinline__ void before_backward() const {
+        const int lane = Rows<C>::lane(), period = p.before.period;
         const Tile<64> dx = tile(DY<C> + lane / 8);
-        int of_added = (first + warp_row()) % p.before.period;
-        norm_backward(
+        Repeated<C> added{p.before.added, period, norm_rows().repeated(period)};
+        norm_and_sums(
             p.before, ptx::shared_base(),
-            [&](float(&value)[PIECE], int row, size_t at) {
-                load_sum(value, p.before.x + at, p.before.added + static_cast<size_t>(of_added) * C + lane * PIECE);
-                if (++of_added == p.before.period) of_added = 0;
-                return ptx::load_shared<uint4>(dx.at(row, lane % 8));
-            },
+            [&](size_t at) { return Row{load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
+            [&](const Row &, int row) { return ptx::load_shared<uint4>(dx.at(row, lane % 8)); },
             [&](uint4 packed, int row, size_t at) {
                 if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);
             });

@@ -16,12 +16,12 @@
 // Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread
 //             loads, two multiply, each 64 rows, which are 16 of each of its warps in the LayerNorm before; those without
 //             rows only go along. Each block loads a half of all weights, by tensor copies that bring it to both, the first
-//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x, and then y, in its place (256·C
+//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x, and for a projection y, in its place (256·C
 //             bytes), four slots for the weights of 64 inner columns in one of the layers, or of 64 of a projection's (128·C
 //             bytes each), their mbarriers: 192 KiB at C = 256. Registers, of 168 at the launch: 24 where it loads, 240 where
 //             it multiplies: 128 of results at C = 256, 32 and 16 of 64 inner columns as results and as operands.
-// Order       a warp has four rows of the LayerNorm before at a time, so that loads and sums of one wait beside those of
-//             others. A warpgroup has the next inner columns made while it multiplies these by fc2's weights. A projection's
+// Order       a warp has four rows of the LayerNorm before at a time, so that sums of one wait beside those of others, and
+//             four more on their way. A warpgroup has the next inner columns made while it multiplies these by fc2's weights. A projection's
 //             first weights come while LayerNorm goes on; of its results a warpgroup has 64 columns at a time, and one stores
 //             while the other multiplies: four lanes swap pairs, so that each writes 16 bytes of a row.
 // Types       as there.
@@ -30,11 +30,11 @@
 //             wgmma adds otherwise than its mma, and in the sums of the LayerNorm behind; out is what `linear_forward` makes
 //             of y, but where a card adds otherwise. No atomics.
 // Writes      as there.
-// Cost        as there, but for what shared memory takes: 1.09 cycles a product, 1.25 of a projection's (counters.txt), x's,
-//             y's and the weights' operands, copies of weights and results. By the rates of an H100 (798e12 FLOP/s, a
+// Cost        as there, but for what shared memory takes: 1.03 cycles a product, 1.29 of a projection's (counters.txt), x's,
+//             y's and the weights' operands, copies of weights, y. By the rates of an H100 (798e12 FLOP/s, a
 //             wavefront a cycle and multiprocessor at 1.7 GHz, 3.0e12 B/s) a row of C = 256, G = 1024 is to take 1.31 ns of
-//             products, which bound it, 1.25 of wavefronts, 0.85 of bytes; it asks L2 for 4096 bytes of weights, as many as
-//             eight rows of x have: 3.1e12 B/s. A projection to 3·C columns takes 0.49 ns of products more, 0.53 of
+//             products, which bound it, 1.18 of wavefronts, 0.85 of bytes; it asks L2 for 4096 bytes of weights, as many as
+//             eight rows of x have: 3.1e12 B/s. A projection to 3·C columns takes 0.49 ns of products more, 0.55 of
 //             wavefronts, 0.51 of bytes, and 1536 bytes of weights. A block's products wait for its LayerNorm, which is not
 //             in these figures. No card has run it.
 
@@ -59,7 +59,7 @@ template <int C> __device__ __forceinline__ void load_weights(const FeedForwardW
 // A warpgroup's rows on their way through the network.
 template <int C> struct Multiplier : Rows<C> {
     using Rows<C>::first, Rows<C>::valid, Rows<C>::lane, Rows<C>::group, Rows<C>::warp_row;
-    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::in_matrix, Rows<C>::show, Rows<C>::store, Rows<C>::store_chunk;
+    using Rows<C>::tile, Rows<C>::at_pair, Rows<C>::norm_rows, Rows<C>::show, Rows<C>::store_chunk;
 
     const FeedForward &p;
     ForwardRing<C> ring;
@@ -111,60 +111,21 @@ template <int C> struct Multiplier : Rows<C> {
         multiply_hidden();
         ptx::wgmma_wait<0>(results);
         ring.release();
-        // All of the warpgroup are done with x, whose place f and y take.
-        ptx::barrier_sync(group(), GROUP);
         add_x();
+        // All of the warpgroup are done with x, whose place y takes.
+        if (is_projecting()) ptx::barrier_sync(group(), GROUP);
         normalise();
         project();
     }
 
   private:
+    __device__ __forceinline__ bool is_projecting() const { return p.projection.outputs > 0; }
+
     // The LayerNorm before the network: the rows of its warps, where products read them.
     __device__ __forceinline__ void norm_before() const {
-        // A lane has a piece of each row.
-        const int lane = Rows<C>::lane(), column = lane * PIECE;
-        const Tile<64> columns = tile(lane / 8);
-        const bool inside[1] = {column < C};
-        float weight[PIECE] = {}, bias[PIECE] = {};
-        if (inside[0]) {
-            load_piece(weight, p.before.scale + column);
-            load_piece(bias, p.before.shift + column);
-        }
-        const int begin = warp_row();
-        int of_added = (first + begin) % p.period;
-        WarpSum sum;
-#pragma unroll 1
-        for (int row = begin; row < begin + WARP_ROWS; row += NORM_ROWS) {
-            layer_norm::Values<1> values[NORM_ROWS] = {};
-            if (inside[0]) {
-#pragma unroll
-                for (int i = 0; i < NORM_ROWS; ++i) {
-                    const uint16_t *added = p.added + static_cast<size_t>(of_added) * C + column;
-                    load_sum(values[i][0], p.x + in_matrix(row + i) + column, added);
-                    if (++of_added == p.period) of_added = 0;
-                }
-            }
-            // Each of the first lanes stores those of one of the rows.
-            float2 of_lane;
-#pragma unroll
-            for (int i = 0; i < NORM_ROWS; ++i) {
-                const float2 statistics = layer_norm::center(values[i], inside, 1.0f / C, p.eps, sum);
-                if (lane == i) of_lane = statistics;
-                layer_norm::scale(values[i][0], statistics.y, weight, bias);
-            }
-            if (lane < NORM_ROWS && row + lane < valid) {
-                ptx::store_global(reinterpret_cast<float2 *>(p.before.statistics) + first + row + lane, of_lane);
-            }
-            if (!inside[0]) continue;
-#pragma unroll
-            for (int i = 0; i < NORM_ROWS; ++i) {
-                const uint4 packed = ::pack(values[i][0]);
-                ptx::store_shared(columns.at(row + i, lane % 8), packed);
-                if (p.attended != nullptr && row + i < valid) {
-                    ptx::store_global(reinterpret_cast<uint4 *>(p.attended + in_matrix(row + i) + column), packed);
-                }
-            }
-        }
+        const int piece = Rows<C>::lane() % 8;
+        const Tile<64> columns = tile(Rows<C>::lane() / 8);
+        feed_forward::norm_before(p, norm_rows(), [&](int row) { return columns.at(row, piece); });
     }
 
     // results += hidden · weight2ᵀ of a chunk.
@@ -207,20 +168,26 @@ template <int C> struct Multiplier : Rows<C> {
 
     // v = x + f, with f rounded as it is kept.
     __device__ __forceinline__ void add_x() {
+        const gemm::Matrix<uint16_t> output{p.output, p.rows, C};
 #pragma unroll
-        for (int d = 0; d < C / 8; ++d) {
-            const float2 shift = load_pair(p.bias2, d);
+        for (int number = 0; number < C / CHUNK; ++number) {
+            Chunk f;
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float &low = results[d][2 * half], &high = results[d][2 * half + 1];
-                const uint32_t f = ptx::pack_bf16(low + shift.x, high + shift.y);
-                const uint32_t other = ptx::load_shared<uint32_t>(at_pair(0, d, half));
-                if (p.output != nullptr) ptx::store_shared(at_pair(0, d, half), f);
-                low = bf16_low(f) + bf16_low(other);
-                high = bf16_high(f) + bf16_high(other);
+            for (int i = 0; i < CHUNK / 8; ++i) {
+                const int d = number * (CHUNK / 8) + i;
+                const float2 shift = load_pair(p.bias2, d);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float &low = results[d][2 * half], &high = results[d][2 * half + 1];
+                    const uint32_t rounded = ptx::pack_bf16(low + shift.x, high + shift.y);
+                    const uint32_t other = ptx::load_shared<uint32_t>(at_pair(0, d, half));
+                    low = bf16_low(rounded) + bf16_low(other);
+                    high = bf16_high(rounded) + bf16_high(other);
+                    pair(f, i, half) = rounded;
+                }
             }
+            if (p.output != nullptr) store_chunk(output.columns(first, number * CHUNK), f);
         }
-        if (p.output != nullptr) store(0, p.output);
     }
 
     // The sum over a row, of which four lanes have a part each.
@@ -261,22 +228,30 @@ template <int C> struct Multiplier : Rows<C> {
                                   make_float2(mean, inverse[half]));
             }
         }
+        const gemm::Matrix<uint16_t> rows{p.y, p.rows, C};
 #pragma unroll
-        for (int d = 0; d < C / 8; ++d) {
-            const float2 scale = load_pair(p.behind.scale, d), shift = load_pair(p.behind.shift, d);
+        for (int number = 0; number < C / CHUNK; ++number) {
+            Chunk y;
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const float low = fmaf(results[d][2 * half] * inverse[half], scale.x, shift.x);
-                const float high = fmaf(results[d][2 * half + 1] * inverse[half], scale.y, shift.y);
-                ptx::store_shared(at_pair(0, d, half), ptx::pack_bf16(low, high));
+            for (int i = 0; i < CHUNK / 8; ++i) {
+                const int d = number * (CHUNK / 8) + i;
+                const float2 scale = load_pair(p.behind.scale, d), shift = load_pair(p.behind.shift, d);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float low = fmaf(results[d][2 * half] * inverse[half], scale.x, shift.x);
+                    const float high = fmaf(results[d][2 * half + 1] * inverse[half], scale.y, shift.y);
+                    pair(y, i, half) = ptx::pack_bf16(low, high);
+                    // Where a projection reads it.
+                    if (is_projecting()) ptx::store_shared(at_pair(0, d, half), pair(y, i, half));
+                }
             }
+            store_chunk(rows.columns(first, number * CHUNK), y);
         }
-        store(0, p.y);
     }
 
     // What the next layer makes of y, a chunk of its columns at a time: one warpgroup multiplies while the other stores.
     __device__ __forceinline__ void project() {
-        if (p.projection.outputs == 0) return;
+        if (!is_projecting()) return;
         show();
         const gemm::Matrix<uint16_t> out{p.projection.out, p.rows, p.projection.width};
 #pragma unroll 1

@@ -6,8 +6,8 @@
 
 #include "feed_forward_sm90.h"
 
+#include "feed_forward_norm.cuh"
 #include "gemm.cuh"
-#include "norm.cuh"
 #include "ring_sm90.cuh"
 #include "warpgroup_sm90.cuh"
 
@@ -21,8 +21,6 @@ constexpr int MULTIPLIERS = FEED_FORWARD_SM90_MULTIPLIERS, BLOCK_ROWS = MULTIPLI
 constexpr int BLOCKS = FEED_FORWARD_SM90_BLOCKS;
 // Bytes of 64 columns of 64 rows, and of a block's.
 constexpr int TILE = Tile<64>::bytes(64), BLOCK_TILE = Tile<64>::bytes(BLOCK_ROWS);
-// Rows of a warp's that LayerNorm has at once, for one does not keep it busy.
-constexpr int NORM_ROWS = 4;
 static_assert(ROWS == 64 && CHUNK == 64);
 
 // 64 columns of a warp's rows as an operand, an array for each step of 16.
@@ -32,10 +30,8 @@ using Chunk = uint32_t[CHUNK / 16][4];
 __device__ __forceinline__ uint32_t &pair(Chunk &chunk, int d, int half) { return chunk[d / 2][d % 2 * 2 + half]; }
 __device__ __forceinline__ uint32_t pair(const Chunk &chunk, int d, int half) { return chunk[d / 2][d % 2 * 2 + half]; }
 
-// Of four neighbouring fragments the four lanes of a row have a pair each; they swap them, so that each has all pairs of one,
-// which are 16 bytes of the row; or back.
+// `gemm::swap_pairs` of a chunk's fragments, four at a time.
 __device__ __forceinline__ void swap_pairs(Chunk &to, const Chunk &from) {
-    const bool odd = ptx::thread() & 1, upper = ptx::thread() & 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -43,17 +39,9 @@ __device__ __forceinline__ void swap_pairs(Chunk &to, const Chunk &from) {
             uint32_t pairs[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) pairs[i] = pair(from, d + i, half);
-            const uint32_t first_swap = ptx::shuffle_xor(odd ? pairs[0] : pairs[1], 1);
-            const uint32_t second_swap = ptx::shuffle_xor(odd ? pairs[2] : pairs[3], 1);
-            // Of even lanes fragments 0 and 2, of odd ones 1 and 3: two pairs each.
-            const uint32_t low[2] = {odd ? first_swap : pairs[0], odd ? pairs[1] : first_swap};
-            const uint32_t high[2] = {odd ? second_swap : pairs[2], odd ? pairs[3] : second_swap};
-            const uint32_t third_swap = ptx::shuffle_xor(upper ? low[0] : high[0], 2);
-            const uint32_t fourth_swap = ptx::shuffle_xor(upper ? low[1] : high[1], 2);
-            pair(to, d, half) = upper ? third_swap : low[0];
-            pair(to, d + 1, half) = upper ? fourth_swap : low[1];
-            pair(to, d + 2, half) = upper ? high[0] : third_swap;
-            pair(to, d + 3, half) = upper ? high[1] : fourth_swap;
+            gemm::swap_pairs(pairs, ptx::thread());
+#pragma unroll
+            for (int i = 0; i < 4; ++i) pair(to, d + i, half) = pairs[i];
         }
     }
 }
@@ -134,30 +122,13 @@ template <int C> struct Rows {
         return tile(tiles + d / 8).at(warp_row() + half * 8 + (lane() >> 2), d % 8) + (lane() & 3) * 4;
     }
 
-    // Where row number `row` of the warpgroup's begins in a matrix; in the place of rows behind the last that one is read.
-    __device__ __forceinline__ size_t in_matrix(int row) const {
-        return static_cast<size_t>(first + min(row, valid - 1)) * C;
-    }
+    // The warp's, as LayerNorm has them.
+    __device__ __forceinline__ NormRows<C, WARP_ROWS> norm_rows() const { return {first, valid, warp_row()}; }
 
     // Shows what its warps have put into tiles to products of the warpgroup.
     static __device__ __forceinline__ void show() {
         ptx::fence_proxy_async();
         ptx::barrier_sync(group(), GROUP);
-    }
-
-    // Each warp copies its rows from tiles from number `tiles` on, and goes on when their place is free again.
-    __device__ __forceinline__ void store(int tiles, uint16_t *to) const {
-        constexpr int PIECES = C / 8;
-        const int begin = warp_row();
-        uint4 *rows = reinterpret_cast<uint4 *>(to + static_cast<size_t>(first + begin) * C);
-        ptx::sync_warp();
-#pragma unroll 4
-        for (int i = lane(); i < WARP_ROWS * PIECES; i += 32) {
-            const int row = i / PIECES, piece = i % PIECES;
-            if (begin + row >= valid) break;
-            ptx::store_global(rows + i, ptx::load_shared<uint4>(tile(tiles + piece / 8).at(begin + row, piece % 8)));
-        }
-        ptx::sync_warp();
     }
 
     // Stores 64 columns of each warp's rows, `to` those of the warpgroup.
@@ -210,15 +181,6 @@ __device__ __forceinline__ void multiply_rows(float (&results)[CHUNK / 8][4], in
         ptx::wgmma_m64k16_bf16<TRANSPOSED>(results, left, right, k > 0);
     }
     ptx::wgmma_commit();
-}
-
-// A piece of a row of x, and what is added to it.
-__device__ __forceinline__ void load_sum(float (&sum)[PIECE], const uint16_t *x, const uint16_t *added) {
-    float more[PIECE];
-    load_piece(sum, x);
-    load_piece(more, added);
-#pragma unroll
-    for (int e = 0; e < PIECE; ++e) sum[e] += more[e];
 }
 
 // The lane's pair of columns of fragment `d`.

@@ -209,19 +209,99 @@ __device__ __forceinline__ void finish(float (&results)[M][8][4], const uint16_t
     }
 }
 
-// Stores results as bf16: the rows from `row` on, up to number `valid`, by way of the warp's own rows of `tile`.
-template <int M>
-__device__ __forceinline__ void store_bf16(float (&results)[M][8][4], Tile<64> tile, Columns<uint16_t> to, int row,
-                                           int valid, int lane) {
-    for_pairs(results, lane, [&](int of_warp, int d, float low, float high) {
-        ptx::store_shared(tile.at(row + of_warp, d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
-    });
-    ptx::sync_warp();
+// Two lanes swap a value each: of `first` and `second` those that `keeps_second` get the other's second, which stands in front of
+// their own, the others the other's first behind their own.
+__device__ __forceinline__ void swap(uint32_t &first, uint32_t &second, bool keeps_second, int mask) {
+    const uint32_t other = ptx::shuffle_xor(keeps_second ? first : second, mask);
+    first = keeps_second ? other : first;
+    second = keeps_second ? second : other;
+}
+
+// Of four neighbouring fragments the four lanes of a row have a pair each; they swap them, so that each has all pairs of one,
+// which are 16 bytes of the row; or back.
+__device__ __forceinline__ void swap_pairs(uint32_t (&pairs)[4], int lane) {
+    const bool odd = lane & 1, upper = lane & 2;
+    swap(pairs[0], pairs[1], odd, 1);
+    swap(pairs[2], pairs[3], odd, 1);
+    swap(pairs[0], pairs[2], upper, 2);
+    swap(pairs[1], pairs[3], upper, 2);
+}
+
+// Stores the warp's results as bf16 without shared memory: lanes swap pairs of four fragments, or of two where there are no more,
+// and each writes 16 bytes of a row, or 8. `to(row, piece)` is where 8 columns of a row begin, of the warp's first `valid`.
+template <int M, int N, class To>
+__device__ __forceinline__ void store_pairs(const float (&results)[M][N][4], int valid, int lane, const To &to) {
+    constexpr int AT_ONCE = N % 4 == 0 ? 4 : 2;
+    static_assert(N % AT_ONCE == 0);
 #pragma unroll
-    for (int i = 0; i < M * 16 * 8 / 32; ++i) {
-        const int at = row + i * 4 + lane / 8, piece = lane % 8;
-        if (at < valid) {
-            ptx::store_global(reinterpret_cast<uint4 *>(to.at(at, piece)), ptx::load_shared<uint4>(tile.at(at, piece)));
+    for (int m = 0; m < M; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = m * 16 + half * 8 + (lane >> 2);
+            const bool is_there = row < valid;
+#pragma unroll
+            for (int d = 0; d < N; d += AT_ONCE) {
+                uint32_t pairs[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    pairs[i] = ptx::pack_bf16(results[m][d + i][2 * half], results[m][d + i][2 * half + 1]);
+                }
+                if constexpr (AT_ONCE == 4) {
+                    swap_pairs(pairs, lane);
+                    if (!is_there) continue;
+                    const uint4 piece = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+                    ptx::store_global(reinterpret_cast<uint4 *>(to(row, d + (lane & 3))), piece);
+                } else {
+                    swap(pairs[0], pairs[1], lane & 1, 1);
+                    if (!is_there) continue;
+                    uint16_t *const half_piece = to(row, d + (lane & 1)) + (lane & 2) * 2;
+                    ptx::store_global(reinterpret_cast<uint2 *>(half_piece), make_uint2(pairs[0], pairs[1]));
+                }
+            }
+        }
+    }
+}
+
+// The same of 64 columns, from row `row` on of the first `valid`.
+template <int M>
+__device__ __forceinline__ void store_pairs(const float (&results)[M][8][4], Columns<uint16_t> to, int row, int valid,
+                                            int lane) {
+    store_pairs(results, valid - row, lane, [=](int of_warp, int piece) { return to.at(row + of_warp, piece); });
+}
+
+// Adds bf16 values, as `store_pairs` would store them, to the warp's results: `from(row, piece)` is where 8 columns of a row begin.
+template <int M, int N, class From>
+__device__ __forceinline__ void add_pairs(float (&results)[M][N][4], int valid, int lane, const From &from) {
+    constexpr int AT_ONCE = N % 4 == 0 ? 4 : 2;
+    static_assert(N % AT_ONCE == 0);
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = m * 16 + half * 8 + (lane >> 2);
+#pragma unroll
+            for (int d = 0; d < N; d += AT_ONCE) {
+                uint32_t pairs[AT_ONCE] = {};
+                if constexpr (AT_ONCE == 4) {
+                    if (row < valid) {
+                        const auto four = ptx::load_global(reinterpret_cast<const uint4 *>(from(row, d + (lane & 3))));
+                        pairs[0] = four.x, pairs[1] = four.y, pairs[2] = four.z, pairs[3] = four.w;
+                    }
+                    swap_pairs(pairs, lane);
+                } else {
+                    if (row < valid) {
+                        const uint16_t *const half_piece = from(row, d + (lane & 1)) + (lane & 2) * 2;
+                        const auto two = ptx::load_global(reinterpret_cast<const uint2 *>(half_piece));
+                        pairs[0] = two.x, pairs[1] = two.y;
+                    }
+                    swap(pairs[0], pairs[1], lane & 1, 1);
+                }
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    results[m][d + i][2 * half] += bf16_low(pairs[i]);
+                    results[m][d + i][2 * half + 1] += bf16_high(pairs[i]);
+                }
+            }
         }
     }
 }

@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3) linear_forward(c
         });
     gemm::add_bias(results, p.bias + column, p.relu != 0, lane);
     const auto to = Taken{p.y, p.rows, p.width}.columns(row, column);
-    gemm::store_bf16(results, {ptx::shared_base()}, to, warp * gemm::WARP_ROWS, p.rows - row, lane);
+    gemm::store_pairs(results, to, warp * gemm::WARP_ROWS, p.rows - row, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
         const Given other{matrix, p.rows, p.inputs};
         gemm::load<gemm::ROWS, LINEAR_THREADS>(tile, other.columns(row, column), valid);
     });
-    gemm::store_bf16(results, tile, Taken{p.dx, p.rows, p.inputs}.columns(row, column), of_warp, valid, lane);
+    gemm::store_pairs(results, Taken{p.dx, p.rows, p.inputs}.columns(row, column), of_warp, valid, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)

@@ -77,21 +77,8 @@ template <int ROWS> __device__ __forceinline__ void forward(const LinearForward 
     Results<ROWS> results;
     multiply<ROWS, true>(results, {p.x, p.rows, p.inputs}, {p.weight, p.outputs, p.inputs}, p.inputs, place, lane);
     gemm::add_bias(results, p.bias + place.column + place.of_warp, p.relu != 0, lane);
-    // All threads are done with the operands, whose place the results take.
-    ptx::barrier();
-    const Tile<64> tile{ptx::shared_base()};
-    gemm::for_pairs(results, lane, [&](int at, int d, float low, float high) {
-        ptx::store_shared(tile.at(at, place.of_warp / 8 + d) + (lane & 3) * 4, ptx::pack_bf16(low, high));
-    });
-    ptx::barrier();
     const auto to = gemm::Matrix<uint16_t>{p.y, p.rows, p.width}.columns(place.row, place.column);
-#pragma unroll
-    for (int i = 0; i < ROWS * 8; i += THREADS) {
-        const int at = i / 8 + threadIdx.x / 8, piece = threadIdx.x % 8;
-        if (at < valid) {
-            ptx::store_global(reinterpret_cast<uint4 *>(to.at(at, piece)), ptx::load_shared<uint4>(tile.at(at, piece)));
-        }
-    }
+    gemm::store_pairs(results, valid, lane, [&](int row, int piece) { return to.at(row, place.of_warp / 8 + piece); });
 }
 
 // Adds the block's part of dx.

@@ -28,7 +28,7 @@
 //             adds otherwise than its mma. No atomics.
 // Writes      as there.
 // Cost        as there, but that each operand's bytes come from L2 for 256 rows and for 256 columns: two thirds of what
-//             linear_wide.cu asks for a product, and of results' bias four times as much (of 768 outputs of 256 inputs 92 % in
+//             linear_wide.cu asks for a product, and of results' bias four times as much (of 768 outputs of 256 inputs 70 % in
 //             all); and in shared memory 1.0 cycles a product, 0.625 of operands and 0.375 of what
 //             comes in, 1.1 where each block sums up db, which reads dy again. By the rates of an H100 (798e12 FLOP/s, a
 //             wavefront a cycle and multiprocessor at 1.7 GHz, 5.5e12 B/s of L2) the weights' gradients of a block of C = 256,
@@ -71,7 +71,6 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             gemm::clear(results);
             multiply<false, false, false>(results, none, left, right, steps, ring);
             gemm::add_bias(results, layer.bias + place.column, layer.relu != 0, lane());
-            place.begin();
             place.store(results, {layer.y, layer.rows, layer.width});
         });
 }

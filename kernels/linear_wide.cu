@@ -49,8 +49,6 @@ extern "C" __global__ void __launch_bounds__(LINEAR_WIDE_THREADS, 1)
             const Tile<64> right = gemm::next(Of::right(step), place.warp_column);
             gemm::multiply<false, false>(results, Of::left(step), place.warp_row, right, place.lane);
         });
-    // All threads are done with the operands, whose place the results take.
-    ptx::barrier();
     gemm::add_bias(results, p.bias + place.column + place.warp_column * WARP_TILE, p.relu != 0, place.lane);
     place.store(results, {p.y, p.rows, p.width});
 }

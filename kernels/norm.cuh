@@ -51,6 +51,10 @@ __device__ __forceinline__ void scale(float (&value)[PIECE], float inverse, cons
     for (int e = 0; e < PIECE; ++e) value[e] = fmaf(value[e] * inverse, weight[e], bias[e]);
 }
 
+// Where number `at` of [2, C] f32 in shared memory stands, in fours: those of pieces of 8 are swapped in every second 32, so that
+// neither lanes that put pieces nor those that read fours meet in a bank.
+__device__ __forceinline__ int swapped(int at) { return at ^ (at >> 3 & 4); }
+
 // What a lane has of γ, and sums of its gradient and of that of β, over the rows that it has been through.
 template <int PIECES> struct Columns {
     Values<PIECES> weight, d_weight, d_bias;
@@ -89,8 +93,8 @@ template <int PIECES> struct Columns {
         for (int e = 0; e < PIECE; e += 4) {
             const float *w = &d_weight[piece][e];
             const float *b = &d_bias[piece][e];
-            ptx::store_shared(sums + (column + e) * 4, make_float4(w[0], w[1], w[2], w[3]));
-            ptx::store_shared(sums + (width + column + e) * 4, make_float4(b[0], b[1], b[2], b[3]));
+            ptx::store_shared(sums + swapped(column + e) * 4, make_float4(w[0], w[1], w[2], w[3]));
+            ptx::store_shared(sums + swapped(width + column + e) * 4, make_float4(b[0], b[1], b[2], b[3]));
         }
     }
 };
@@ -101,7 +105,7 @@ __device__ __forceinline__ void store_sums(float *parts, ptx::Shared sums, int c
     for (int at = thread * 4; at < 2 * width; at += THREADS * 4) {
         float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         for (int i = 0; i < count; ++i) {
-            const auto more = ptx::load_shared<float4>(sums + (i * 2 * width + at) * 4);
+            const auto more = ptx::load_shared<float4>(sums + (i * 2 * width + swapped(at)) * 4);
             total.x += more.x;
             total.y += more.y;
             total.z += more.z;

@@ -120,9 +120,8 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS) rbf_forward(const __gr
         });
     if (half >= halves) return;
     gemm::add_bias(results, p.bias + column, p.relu != 0, lane);
-    const Tile<64> tile = gemm::next({ptx::shared_base()}, half * 2);
     const auto to = gemm::Matrix<uint16_t>{p.y, p.rows, p.outputs}.columns(row, column);
-    gemm::store_bf16(results, tile, to, of_warp, p.rows - row, lane);
+    gemm::store_pairs(results, to, of_warp, p.rows - row, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(RBF_THREADS, 1) rbf_wide_forward(const __grid_constant__ RbfForward p) {
@@ -149,8 +148,6 @@ extern "C" __global__ void __launch_bounds__(RBF_THREADS, 1) rbf_wide_forward(co
                 gemm::multiply<false, false>(results, Of::left(step), place.warp_row, right, place.lane);
             });
         });
-    // All threads are done with the operands, whose place the results take.
-    ptx::barrier();
     gemm::add_bias(results, p.bias + place.column + place.warp_column * wide::WARP_TILE, p.relu != 0, place.lane);
     place.store(results, {p.y, p.rows, p.outputs});
 }

@@ -155,7 +155,6 @@ extern "C" __global__ void __cluster_dims__(RBF_SM90_BLOCKS) __launch_bounds__(R
                 ring.follow(steps);
             }
             gemm::add_bias(results, layer.bias + place.column, layer.relu != 0, lane());
-            place.begin();
             place.store(results, {layer.y, layer.rows, layer.outputs});
         });
 }

@@ -74,7 +74,7 @@ struct Place {
 
     // Stores the warp's results.
     __device__ __forceinline__ void store(Results &results, const gemm::Matrix<uint16_t> &to) const {
-        gemm::store_bf16(results, tile(), to.columns(row, column + warp_column * WARP_TILE), warp_row, valid, lane);
+        gemm::store_pairs(results, to.columns(row, column + warp_column * WARP_TILE), warp_row, valid, lane);
     }
 };
 

@@ -178,7 +178,7 @@ struct Place {
     // The panel of 64 columns that the block's part of the columns' operand begins with.
     __device__ __forceinline__ int panel() const { return (column + ptx::cluster_rank() * (COLUMNS / BLOCKS)) / 64; }
 
-    // Results go by way of the operands' place, where all that multiply are done with it: 64 columns of the block's rows.
+    // What finishes a gradient stands in the operands' place, when all that multiply are done with it: 64 columns of the block's rows.
     static __device__ __forceinline__ void begin() { ptx::barrier_sync(1, MULTIPLIERS * GROUP); }
     static __device__ __forceinline__ Tile<64> tile(int number) {
         return {ptx::shared_base() + number * Tile<64>::bytes(ROWS)};
@@ -230,14 +230,9 @@ struct Place {
     }
 
     // Stores the warp's results as bf16.
-    __device__ __forceinline__ void store(Results &results, const gemm::Matrix<uint16_t> &to) const {
-        gemm::for_pairs(results, lane(), [&](int of_warp, int d, float low, float high) {
-            ptx::store_shared(at_pair(of_warp, d), ptx::pack_bf16(low, high));
-        });
-        ptx::sync_warp();
-        for_pieces(to, [&](int of_block, int piece, ptx::Shared from, const gemm::Columns<uint16_t> &columns) {
-            if (of_block >= valid) return;
-            ptx::store_global(reinterpret_cast<uint4 *>(columns.at(of_block, piece)), ptx::load_shared<uint4>(from));
+    __device__ __forceinline__ void store(const Results &results, const gemm::Matrix<uint16_t> &to) const {
+        gemm::store_pairs(results, valid - warp_row(), lane(), [&](int of_warp, int piece) {
+            return to.columns(row + warp_row() + of_warp, column + piece / 8 * 64).at(0, piece % 8);
         });
     }
 };

@@ -15,10 +15,10 @@ use setrank_emulator::launch::Launch;
 use crate::family::{self, ACCEPT_COUNTERS as ACCEPT, Counted};
 
 const HEADER: &str = "\
-# What the emulator counts, on cards of compute capability 9.0 unless a shape says otherwise. Bytes in thousands: requested (asked for by lanes) and unique
-# (distinct), read and written; 32-byte sectors a request; wavefronts of shared memory; conflicts (wavefronts over the
-# least possible); products of warps (m16n8k16) and the share of them that is not spent on padding; exponentials;
-# barriers a block.
+# What the emulator counts, on cards of compute capability 9.0 unless a shape says otherwise. Bytes in thousands, read and
+# written: requested (of each request of a warp the 32-byte sectors) and unique (distinct); sectors a request; wavefronts of
+# shared memory; conflicts (wavefronts over the least possible); products of warps (m16n8k16) and the share of them that is
+# not spent on padding; exponentials; barriers a block.
 # Written by: SETRANK_ACCEPT_COUNTERS=1 cargo test --features cuda --test kernels counters
 ";
 

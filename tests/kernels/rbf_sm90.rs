@@ -34,7 +34,7 @@ const CENTERS: &str = "rbf_wgmma_backward_centers";
 
 const UNWRITTEN: &str = "is read before anything is written to it";
 
-const BUGS: [Bug; 49] = [
+const BUGS: [Bug; 48] = [
     Bug {
         what: "mbarriers that the other block has not made yet",
         file: "wide_sm90.cuh",
@@ -186,19 +186,6 @@ const BUGS: [Bug; 49] = [
         wrong: "",
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
-    },
-    Bug {
-        what: "results in the place of operands that others still read",
-        file: "wide_sm90.cuh",
-        right: "{ ptx::barrier_sync(1, MULTIPLIERS * GROUP); }",
-        wrong: "{}",
-        kernels: FORWARD,
-        found_by: &[
-            "is overwritten while a wgmma_m64k16_bf16 reads it",
-            "under way",
-            "fence_proxy_async",
-            WRONG_RESULTS,
-        ],
     },
     Bug {
         what: "a bias of other columns",

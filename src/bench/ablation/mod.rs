@@ -61,7 +61,7 @@ pub struct Rates {
     pub operations: [f64; 2],
     /// Bytes of its memory.
     pub bytes: f64,
-    /// Bytes that blocks ask of its L2 cache.
+    /// Bytes that warps ask of its L2 cache.
     pub requests: f64,
     /// Exponentials.
     pub exponentials: f64,

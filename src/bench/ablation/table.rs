@@ -13,7 +13,7 @@ use crate::device::choice::{Fusion, MatrixKernels};
 /// What kernels did, of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
-    /// Bytes that lanes ask of global memory.
+    /// Bytes that warps ask of global memory: of each request whole sectors of 32, each once.
     pub requested: f64,
     /// Distinct bytes of it that are touched.
     pub unique: f64,

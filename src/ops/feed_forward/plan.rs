@@ -101,14 +101,13 @@ impl FeedForwardShape {
 
     /// The launch by these blocks, of a shape that is [`check`](Self::check)ed; `None` where there is no row.
     pub fn plan(&self, blocks: Blocks) -> Option<Plan> {
-        let tiles = self.width as u32 / 64;
-        // A projection's results go out by way of inner rows: 32 rows of each warp, or all that it has.
-        let (kernels, inner_tiles) = match blocks {
-            Blocks::Many => (KERNELS, INNER_TILES),
-            Blocks::Few => (FEW_ROWS_KERNELS, tiles.max(INNER_TILES)),
+        let tiles = self.width as u32 / 64 + INNER_TILES;
+        let kernels = match blocks {
+            Blocks::Many => KERNELS,
+            Blocks::Few => FEW_ROWS_KERNELS,
             Blocks::Warpgroups => return self.warpgroup_plan(),
         };
-        self.launch("feed_forward", kernels, tiles + inner_tiles, blocks)
+        self.launch("feed_forward", kernels, tiles, blocks)
     }
 
     /// The same of backward, which has the rows of the gradient besides.
@@ -255,7 +254,7 @@ mod tests {
         assert_eq!(plan(128, 192, Blocks::Many), ("feed_forward_c192", 1, 144));
         assert_eq!(plan(129, 256, Blocks::Many), ("feed_forward_c256", 2, 160));
         assert_eq!(plan(32, 64, Blocks::Few), ("feed_forward_few_rows_c64", 1, 44));
-        assert_eq!(plan(129, 256, Blocks::Few), ("feed_forward_few_rows_c256", 5, 96));
+        assert_eq!(plan(129, 256, Blocks::Few), ("feed_forward_few_rows_c256", 5, 88));
         let none = FeedForwardShape { rows: 0, width: 64, inner: 64 };
         for blocks in [Blocks::Many, Blocks::Few, Blocks::Warpgroups] {
             assert_eq!((none.plan(blocks), none.backward_plan(blocks)), (None, None));

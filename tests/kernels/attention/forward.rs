@@ -306,7 +306,9 @@ fn what_is_read_is_read_once() {
     // q, k and v in bf16, and a tile of 32 bytes and a block of 16 a set; heads in bf16 and log-sum-exp in f32.
     assert_eq!(found.unique_read, 3 * 2 * values + 2 * (32 + 16));
     assert_eq!(found.unique_written, 2 * values + 4 * 47 * 8);
-    assert_eq!(found.requested_written, found.unique_written);
+    // Written once; the eight f32 that a request has at most touch one sector, or two.
+    let of_sums = found.requested_written - 2 * values;
+    assert!((4 * 47 * 8..=2 * 4 * 47 * 8).contains(&of_sums), "{of_sums}");
 }
 
 /// Two weights are most of a row, and are rounded to a result next to a tie, as few references would have them.

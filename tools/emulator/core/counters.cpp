@@ -1,5 +1,6 @@
 // Counters that do not depend on the schedule: an access is told by its place in the source and how often its lane was
-// there since its warp last met; the accesses of a warp's lanes with the same two are one request.
+// there since its warp last met; the accesses of a warp's lanes with the same two are one request,
+// as are those of lanes that come to one function's line by two branches.
 #include "counters.hpp"
 
 #include "worker.hpp"
@@ -117,13 +118,19 @@ void Worker::count_global_bytes(Operation operation, uint64_t at, uint32_t bytes
     const auto span = std::prev(above);
     Footprint &footprint = (*launch->footprints)[static_cast<size_t>(span - launch->spans.begin())];
     if (reads(operation)) {
-        counters.requested_read += bytes;
         footprint.read(at - span->begin, bytes);
     }
     if (writes(operation)) {
-        counters.requested_written += bytes;
         footprint.write(at - span->begin, bytes);
     }
+}
+
+// A request of so many sectors, each of which goes to L2 or comes from it as a whole, once for all lanes.
+void Worker::count_sectors(Operation operation, uint64_t sectors) {
+    ++counters.requests;
+    counters.sectors += sectors;
+    counters.requested_read += reads(operation) ? sectors * SECTOR_BYTES : 0;
+    counters.requested_written += writes(operation) ? sectors * SECTOR_BYTES : 0;
 }
 
 // ---------------------------------------------------------------- requests of warps
@@ -201,26 +208,26 @@ void Worker::count_request(const std::array<const Record *, LANES> &lanes) {
     Shared shared_addresses[LANES] = {};
     uint64_t sectors[LANES] = {};
     uint32_t shared_lanes = 0, global_lanes = 0, bytes = 0;
-    bool atomic = false;
+    Operation operation{};
     for (uint32_t lane = 0; lane < LANES; ++lane) {
         const Record *record = lanes[lane];
         if (record == nullptr) {
             continue;
         }
         bytes = record->bytes;
-        atomic = record->operation == Operation::ATOMIC_ADD_SHARED;
+        operation = record->operation;
         shared_addresses[lane] = record->shared;
         sectors[lane] = record->global / SECTOR_BYTES;
         shared_lanes |= uint32_t{record->in_shared} << lane;
         global_lanes |= uint32_t{record->in_global} << lane;
     }
     if (shared_lanes != 0) {
+        const bool atomic = operation == Operation::ATOMIC_ADD_SHARED;
         counters.wavefronts += wavefronts(shared_addresses, shared_lanes, bytes, atomic);
         counters.ideal_wavefronts += ideal_wavefronts(distinct(shared_addresses, shared_lanes) * bytes);
     }
     if (global_lanes != 0) {
-        ++counters.requests;
-        counters.sectors += distinct(sectors, global_lanes);
+        count_sectors(operation, distinct(sectors, global_lanes));
     }
 }
 
@@ -239,8 +246,7 @@ uint32_t Worker::count_unit(const Shared (&rows)[LANES]) const {
 
 void Worker::count_bulk(Operation operation, uint64_t global, uint32_t bytes) {
     count_global_bytes(operation, global, bytes);
-    ++counters.requests;
-    counters.sectors += (global + bytes - 1) / SECTOR_BYTES - global / SECTOR_BYTES + 1;
+    count_sectors(operation, (global + bytes - 1) / SECTOR_BYTES - global / SECTOR_BYTES + 1);
 }
 
 void Worker::count_bulk_shared(uint32_t bytes) {

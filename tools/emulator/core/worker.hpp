@@ -396,6 +396,7 @@ class Worker : public Block {
     void count_access(const Thread &, Operation, uint64_t at, uint32_t bytes, Site);
     void count_copy(const Thread &, Shared to, uint64_t from, uint32_t bytes, Site);
     void count_global_bytes(Operation operation, uint64_t at, uint32_t bytes);
+    void count_sectors(Operation operation, uint64_t sectors);
     void count_bulk(Operation operation, uint64_t global, uint32_t bytes);
     void count_bulk_shared(uint32_t bytes);
     void count_rows(const Shared (&rows)[LANES]);

@@ -52,7 +52,7 @@ typedef struct EmuConfig {
 /** What a launch did; DESIGN-defined proxies of speed, the same whatever the schedule. */
 typedef struct EmuCounters {
     uint64_t blocks, threads;
-    /** What lanes ask of global memory, in bytes. */
+    /** What warps ask of global memory: bytes of the sectors that each request touches. */
     uint64_t requested_read, requested_written;
     /** Distinct bytes of global memory touched. */
     uint64_t unique_read, unique_written;

@@ -35,9 +35,9 @@ pub struct Counters {
     pub blocks: u64,
     /// Threads that ran.
     pub threads: u64,
-    /// Bytes that lanes ask of global memory.
+    /// Bytes that warps ask of global memory: of the sectors that each request touches, one for all lanes.
     pub requested_read: u64,
-    /// Bytes that lanes write to global memory.
+    /// Bytes of such sectors that they write to.
     pub requested_written: u64,
     /// Distinct bytes of global memory read.
     pub unique_read: u64,

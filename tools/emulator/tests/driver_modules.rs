@@ -587,8 +587,9 @@ fn repeats_are_skipped_as_long_as_that_is_asked_for() {
         assert_eq!(sum_after(&other, 64), 14.0, "of another size");
         driver.skip_repeats(false);
         assert_eq!(sum_after(&other, 32), 14.0);
+        // Each writes to one sector.
         let counters = driver.counters();
-        assert_eq!((counters.launches, counters.emulator.requested_written), (4, 4 * 16));
+        assert_eq!((counters.launches, counters.emulator.requested_written), (4, 4 * 32));
     });
 }
 

@@ -11,7 +11,7 @@ from part import Stage
 
 # what the emulator counts, and the metrics whose sum is that of the hardware; bytes in thousands, as the table has them
 METRICS = {
-    "requested": (["smsp__sass_data_bytes_mem_global.sum"], 1e-3),
+    "requested": (["lts__t_sectors_srcunit_tex.sum"], 32e-3),
     "unique": (["dram__bytes_read.sum", "dram__bytes_write.sum"], 1e-3),
     "wavefronts": (["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"], 1.0),
     "products": (["sm__inst_executed_pipe_tensor.sum"], 1.0),

@@ -275,7 +275,7 @@ pub fn but_for_the_widest(blocks: Blocks, shapes: [FeedForwardShape; 4], seed: u
 fn with_projection([c64, c128, c192, c256]: [Problem; 4]) -> [Problem; 4] {
     let [narrow, wide] = [32, 64].map(|width| Layout::Heads { width });
     [
-        // Its last step's operands stand where LayerNorm's rows come next.
+        // Its last step's operands stand where LayerNorm's sums come next.
         c64.with_projection(192, Layout::Rows, true),
         c128.with_projection(384, wide, true),
         c192.with_projection(64, narrow, false),

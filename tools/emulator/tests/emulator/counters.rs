@@ -84,10 +84,10 @@ fn words_of_global_memory() {
     );
     let counters = of_warp("global_words", 2);
     assert_eq!(counters.requests, 2);
-    assert_eq!((counters.requested_read, counters.requested_written), (128, 128));
+    assert_eq!((counters.requested_read, counters.requested_written), (8 * 32, 128));
     assert_eq!((counters.unique_read, counters.unique_written), (128, 128));
     let broadcast = of_warp("global_words", 0);
-    assert_eq!((broadcast.requested_read, broadcast.unique_read), (128, 4));
+    assert_eq!((broadcast.requested_read, broadcast.unique_read), (32, 4));
     // Two warps: twice the requests, of the same bytes when they read the same.
     let two = count(&KERNELS, &launch("global_words", 64, &words(64), 64, 0, 0), Config::default());
     assert_eq!((two.requests, two.sectors, two.unique_read, two.unique_written), (4, 2 + 8, 4, 256));
@@ -100,14 +100,14 @@ fn divergent_lanes_make_requests_by_how_often_they_were_there() {
     assert_eq!((counters.requests, counters.sectors, counters.requested_read), (2, 8, 256));
     // In three rounds, even lanes load twice and odd ones once.
     let counters = of_warp("global_divergent", 3);
-    assert_eq!((counters.requests, counters.sectors, counters.requested_read), (2, 8, 192));
+    assert_eq!((counters.requests, counters.sectors, counters.requested_read), (2, 8, 256));
 }
 
 #[test]
 fn atomics_of_global_memory_read_and_write() {
     let counters = of_warp("global_atomics", 0);
     assert_eq!((counters.requests, counters.sectors), (1, 1));
-    assert_eq!((counters.requested_read, counters.requested_written), (128, 128));
+    assert_eq!((counters.requested_read, counters.requested_written), (32, 32));
     assert_eq!((counters.unique_read, counters.unique_written), (4, 4));
 }
 
