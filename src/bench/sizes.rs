@@ -1,6 +1,6 @@
 //! How many documents the sets of a benchmark have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::data::letor;
@@ -68,11 +68,8 @@ impl SizeSource {
             SizeSource::Mslr => like(SizeDistribution::with_mean(119.6, 0.55, 1251)),
             SizeSource::Yahoo => like(Like::Yahoo.sizes()),
             SizeSource::File(path) => {
-                let all = letor::sizes::read(path)?;
+                let all = of_file(path)?;
                 let name = path.display();
-                if all.is_empty() {
-                    return Err(Error::data(format!("{name} has no sizes: one a line is needed")));
-                }
                 let count = sets.unwrap_or(all.len());
                 if count > all.len() || count == 0 {
                     return Err(Error::data(format!(
@@ -81,15 +78,34 @@ impl SizeSource {
                         count.max(1)
                     )));
                 }
-                let size = |&size: &u64| match usize::try_from(size) {
-                    Ok(size @ 1..=MAX) => Ok(size),
-                    _ => Err(Error::data(format!(
-                        "{name}: a set of {size} documents; at most {MAX} are possible"
-                    ))),
-                };
-                all[..count].iter().map(size).collect()
+                if count > MAX {
+                    return Err(Error::data(format!(
+                        "{name} has the sizes of {count} sets, and a batch has at most {MAX}: --sets says how many of them"
+                    )));
+                }
+                all[..count].iter().map(|&size| checked(path, size)).collect()
             }
         }
+    }
+}
+
+/// All sizes of a file.
+fn of_file(path: &Path) -> Result<Vec<u64>> {
+    let all = letor::sizes::read(path)?;
+    if all.is_empty() {
+        return Err(Error::data(format!("{} has no sizes: one a line is needed", path.display())));
+    }
+    Ok(all)
+}
+
+/// A size of a file, if a set can be of it.
+fn checked(path: &Path, size: u64) -> Result<usize> {
+    match usize::try_from(size) {
+        Ok(size @ 1..=MAX) => Ok(size),
+        _ => Err(Error::data(format!(
+            "{}: a set of {size} documents; at most {MAX} are possible",
+            path.display()
+        ))),
     }
 }
 
@@ -100,14 +116,18 @@ impl SizeSource {
     /// As [`sizes`](Self::sizes), and where not even one set fits.
     pub fn sizes_of(&self, documents: usize, seed: u64) -> Result<Vec<usize>> {
         let sizes = match self {
-            SizeSource::File(_) => {
+            SizeSource::File(path) => {
+                let mut taken = Vec::new();
                 let mut sum = 0;
-                let all = self.sizes(None, seed)?.into_iter();
-                all.take_while(|size| {
+                for size in of_file(path)?.into_iter().take(MAX) {
+                    let size = checked(path, size)?;
                     sum += size;
-                    sum <= documents
-                })
-                .collect()
+                    if sum > documents {
+                        break;
+                    }
+                    taken.push(size);
+                }
+                taken
             }
             _ => {
                 // From about as many sets as their mean says.

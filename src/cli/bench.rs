@@ -28,6 +28,36 @@ const DEFAULT_BLOCKS: usize = 6;
 /// Steps, and queries of each size whose latency is measured, where nothing says how many.
 const DEFAULT_STEPS: [u32; 2] = [10, 200];
 
+/// Flags that say nothing of the sizes of sets.
+const BESIDE_SIZES: [&str; 26] = [
+    "layout",
+    "pad_to",
+    "features",
+    "encoder",
+    "hidden",
+    "heads",
+    "blocks",
+    "ffn",
+    "inducing",
+    "input",
+    "rbf_centers",
+    "steps",
+    "warmup",
+    "peak_side",
+    "peak",
+    "rounds",
+    "json",
+    "sweep",
+    "output",
+    "device",
+    "kernels",
+    "fuse",
+    "graphs",
+    "threads",
+    "latency",
+    "ablate",
+];
+
 /// Arguments of `setrank bench`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -48,7 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "sets", value_parser = clap::value_parser!(u32).range(1..=1 << 30), help_heading = "Batch")]
     batch_docs: Option<u32>,
     /// Print the sizes, one a line, and measure nothing
-    #[arg(long, conflicts_with_all = ["sweep", "json", "layout", "pad_to", "device", "kernels", "fuse", "graphs", "threads"], help_heading = "Batch")]
+    #[arg(long, conflicts_with_all = BESIDE_SIZES, help_heading = "Batch")]
     print_sizes: bool,
     /// How the batch is handed over: ragged; padded to its longest set, with lengths; masked, documents anywhere; bucketed, in 8
     /// padded grids of sets of like sizes. All but the first are turned into a ragged batch in every step [default: ragged]
@@ -343,4 +373,22 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
             pad_to: args.pad_to.map(|cells| cells as usize),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_printed_beside_what_says_something_of_them_alone() {
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("bench"));
+        let print = command.get_arguments().find(|argument| argument.get_id() == "print_sizes").unwrap();
+        let refused = command.get_arg_conflicts_with(print);
+        let of_sizes = ["mode", "sizes", "sizes_file", "sets", "batch_docs", "seed", "print_sizes"];
+        for argument in command.get_arguments() {
+            let is_refused = refused.iter().any(|other| other.get_id() == argument.get_id());
+            let id = argument.get_id().as_str();
+            assert_eq!(is_refused, !of_sizes.contains(&id), "{id}");
+        }
+    }
 }

@@ -84,10 +84,13 @@ fn sizes_come_from_numbers_names_and_files() {
     assert_eq!(sizes("--sizes-file sizes"), [3, 1, 12]);
     assert_eq!(sizes("--sizes-file sizes --sets 2"), [3, 1]);
     assert_eq!(sizes("--sizes-file sizes --batch-docs 4"), [3, 1]);
+    folder.file("many", "1\n".repeat(1048577));
+    assert_eq!(sizes("--sizes-file many --batch-docs 3"), [1, 1, 1]);
+    assert_eq!(sizes("--sizes-file many --sets 2"), [1, 1]);
     assert_eq!(sizes("--sizes 40 --batch-docs 99"), [40, 40]);
     let istella = sizes("--sizes istella");
     assert_eq!((istella.len(), istella.iter().max()), (32, Some(&500)));
-    assert_eq!(istella, sizes("--sizes istella --encoder msab"));
+    assert_eq!(istella, sizes("--sizes istella --sets 32"));
     assert_ne!(istella, sizes("--sizes istella --seed 2"));
 }
 
@@ -197,11 +200,13 @@ fn what_cannot_be_measured_is_refused() {
     folder.file("zero", "3\n\n0\n");
     folder.file("empty", "\n");
     folder.file("huge", "1048577\n");
+    folder.file("sets", "1\n".repeat(1048577));
     for (arguments, parts) in [
         ("train --sizes-file text", &["text:2", "many", "positive whole number"][..]),
         ("train --sizes-file zero", &["zero:3", "positive whole number"]),
         ("train --sizes-file empty", &["empty", "no sizes"]),
         ("train --sizes-file huge", &["huge", "1048577", "at most 1048576"]),
+        ("train --sizes-file sets", &["sets", "1048577 sets", "at most 1048576"]),
         ("train --sizes-file absent", &["absent"]),
         ("train --sizes-file sizes --sets 4", &["sizes", "3 sets", "4 are asked for"]),
         ("infer --threads 255", &["--threads 255", "core(s)"]),
@@ -273,6 +278,8 @@ fn what_cannot_be_measured_is_refused() {
         ("train --ablate -o results", "cannot be used with"),
         ("infer --latency -o results", "cannot be used with"),
         ("train --print-sizes --layout padded", "cannot be used with"),
+        ("train --print-sizes --encoder msab", "cannot be used with"),
+        ("train --print-sizes --steps 3", "cannot be used with"),
         ("infer --latency --sizes 40", "cannot be used with"),
         ("infer --latency --peak-side 64", "cannot be used with"),
         ("infer --layout flat", "bucketed"),

@@ -16,13 +16,26 @@ from pathlib import Path
 import torch
 
 from bench_torch import Cell, make_step, read_sizes, summarize, time_steps
-from compare_speed import BATCHES, REST_S, TITLES, Options, ours, provenance, setrank, write
+from compare_speed import (
+    BATCHES,
+    REST_S,
+    TITLES,
+    Options,
+    add_common_arguments,
+    check_common_arguments,
+    ours,
+    provenance,
+    setrank,
+    write,
+)
 from config import complete_config
 from padded_torch import make_layout
 
 LAYOUTS = ("ragged", "bucketed", "padded", "masked")
 # `setrank bench --layout bucketed` has as many
 BUCKETS = 8
+# rounds, steps and warm-up
+FULL = (5, 3, 1)
 
 
 def fixed_length(sizes: list[int]) -> int:
@@ -102,19 +115,23 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--setrank", type=Path, default=Path("target/release/setrank"))
-    parser.add_argument("--features", type=int, default=220)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
-    parser.add_argument("--steps", type=int, default=3, help="timed steps of a turn")
-    parser.add_argument("--batch", choices=("istella", "yahoo"), default="yahoo")
-    parser.add_argument("--modes", nargs="+", choices=("train", "infer"), default=["train", "infer"])
-    parser.add_argument("-o", "--out", type=Path, help="JSON file to write; a table goes beside it")
+    add_common_arguments(parser, FULL)
+    parser.add_argument(
+        "--batch",
+        choices=("istella", "yahoo"),
+        default="yahoo",
+        help="32 sets of Istella's sizes, or 64 of Yahoo's [default: yahoo]",
+    )
+    parser.add_argument(
+        "--modes",
+        nargs="+",
+        choices=("train", "infer"),
+        default=["train", "infer"],
+        help="what steps do [default: both]",
+    )
+    parser.add_argument("--quick", action="store_true", help="2 rounds of 2 steps")
     args = parser.parse_args()
-    if min(args.rounds, args.steps, args.threads) < 1:
-        parser.error("--rounds, --steps and --threads must be at least 1")
-    if not args.setrank.is_file():
-        parser.error(f"{args.setrank} is not there: cargo build --release, or give --setrank")
+    check_common_arguments(parser, args, FULL)
     return args
 
 
@@ -122,7 +139,14 @@ def main() -> int:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     options = Options(
-        args.setrank.resolve(), args.features, args.threads, args.rounds, args.steps, 1, (), 1024
+        args.setrank.resolve(),
+        args.features,
+        args.threads,
+        args.rounds,
+        args.steps,
+        args.warmup,
+        (),
+        1024,
     )
     document = {**provenance(options), "cells": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -41,6 +41,8 @@ BATCHES = {
     "yahoo": ["--sizes", "yahoo", "--sets", "64"],
 }
 TITLES = {"32x40": "32 sets of 40", "istella": "32 of Istella's", "yahoo": "64 of Yahoo's"}
+# rounds, steps and warm-up, and those of --quick
+FULL, QUICK = (5, 5, 2), (2, 2, 1)
 # idle threads of PyTorch spin for a while, which would take from ours
 REST_S = 0.5
 
@@ -61,9 +63,15 @@ class Options:
 
 def setrank(binary: Path, arguments: list[str]) -> str:
     """The output of a command of the Rust program."""
-    return subprocess.run(
-        [binary, *arguments], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    try:
+        return subprocess.run(
+            [binary, *arguments], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+    except OSError as error:
+        sys.exit(f"{binary}: {error.strerror}")
+    except subprocess.CalledProcessError as error:
+        # it has said why
+        sys.exit(f"{binary} {' '.join(arguments)}: exit code {error.returncode}")
 
 
 def ours(options: Options, mode: str, encoder: str, sizes: Path, more: Sequence[str] = ()) -> dict:
@@ -161,10 +169,13 @@ def write(out: Path, document: dict, text: str) -> None:
     out.with_suffix(".md").write_text(text)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+# how often all is measured
+COUNTS = ("rounds", "steps", "warmup")
+
+
+def add_common_arguments(parser: argparse.ArgumentParser, counts: tuple[int, int, int]) -> None:
+    """What all comparisons take, and how often they measure where nothing says it."""
+    rounds, steps, warmup = counts
     program = Path("target/release/setrank")
     threads = torch.get_num_threads()
     parser.add_argument(
@@ -174,9 +185,43 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=threads, help=f"of each side [default: {threads}]"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each side [default: 5]")
-    parser.add_argument("--steps", type=int, default=5, help="timed steps of a turn [default: 5]")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before them [default: 2]")
+    parser.add_argument("--rounds", type=int, help=f"turns of each side [default: {rounds}]")
+    parser.add_argument("--steps", type=int, help=f"timed steps of a turn [default: {steps}]")
+    parser.add_argument("--warmup", type=int, help=f"steps before them [default: {warmup}]")
+    parser.add_argument("-o", "--out", type=Path, help="JSON file to write; a table goes beside it")
+
+
+def check_common_arguments(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, counts: tuple[int, int, int]
+) -> None:
+    """Ends the program in words where one of them is wrong, and fills in what is not given."""
+    for name, count in zip(COUNTS, QUICK if args.quick else counts):
+        if getattr(args, name) is None:
+            setattr(args, name, count)
+        elif args.quick:
+            parser.error(f"--{name}: --quick says how often all is measured")
+    if args.out and (args.out.suffix == ".md" or args.out.is_dir()):
+        parser.error(f"-o {args.out}: it takes a JSON file, beside which the table is NAME.md")
+    if args.out:
+        try:
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=args.out.parent):
+                pass
+        except OSError as error:
+            parser.error(f"-o {args.out}: {error.strerror}: {error.filename or args.out.parent}")
+    if min(args.rounds, args.steps, args.warmup, args.threads, args.features) < 1:
+        parser.error("--rounds, --steps, --warmup, --threads and --features must be at least 1")
+    if args.features > 1 << 24:
+        parser.error(f"--features {args.features}: at most {1 << 24}")
+    if not args.setrank.is_file():
+        parser.error(f"{args.setrank} is not there: cargo build --release, or give --setrank")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_arguments(parser, FULL)
     parser.add_argument(
         "--variants",
         nargs="+",
@@ -194,7 +239,6 @@ def parse_arguments() -> argparse.Namespace:
         help="cells that have all of these: train, infer, msab, imsab, " + ", ".join(BATCHES),
     )
     parser.add_argument("--quick", action="store_true", help="2 rounds of 2 steps, eager only")
-    parser.add_argument("-o", "--out", type=Path, help="JSON file to write; a table goes beside it")
     args = parser.parse_args()
     words = {"train", "infer", "msab", "imsab", *BATCHES}
     unknown = sorted(set(args.only) - words)
@@ -209,12 +253,7 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--variants: {', '.join(unknown)}: eager-N or compile-N, of N buckets")
     if args.quick and not any(name.startswith("eager") for name in args.variants):
         parser.error("--quick takes eager variants alone: give one, or leave --quick out")
-    if args.out and (args.out.suffix == ".md" or args.out.is_dir()):
-        parser.error(f"-o {args.out}: it takes a JSON file, beside which the table is NAME.md")
-    if min(args.rounds, args.steps, args.warmup, args.threads) < 1:
-        parser.error("--rounds, --steps, --warmup and --threads must be at least 1")
-    if not args.setrank.is_file():
-        parser.error(f"{args.setrank} is not there: cargo build --release, or give --setrank")
+    check_common_arguments(parser, args, FULL)
     return args
 
 
@@ -222,12 +261,17 @@ def main() -> int:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     variants = tuple(args.variants)
-    rounds, steps, warmup = args.rounds, args.steps, args.warmup
     if args.quick:
-        rounds, steps, warmup = 2, 2, 1
         variants = tuple(name for name in variants if name.startswith("eager"))
     options = Options(
-        args.setrank.resolve(), args.features, args.threads, rounds, steps, warmup, variants, 4096
+        args.setrank.resolve(),
+        args.features,
+        args.threads,
+        args.rounds,
+        args.steps,
+        args.warmup,
+        variants,
+        4096,
     )
     their_peak = peak_gflops()
     document = {**provenance(options), "their_peak_gflops": their_peak, "cells": []}
