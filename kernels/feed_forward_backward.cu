@@ -20,8 +20,8 @@
 //             each), 128 columns of the inner rows' gradient (256·R bytes), two stages of weights (32 KiB each, 16 at C = 64):
 //             224 KiB at C = 256, which a card of compute capability 9.0 has, and 104 of 32 rows. LayerNorms' sums stand where
 //             inner rows do not yet, or no longer; before them the projection's operands do, two stages of 64 of the inner
-//             dimension. Inner rows and their gradient go out straight from registers: four lanes swap pairs,
-//             so that each writes 16 bytes of a row.
+//             dimension. Inner rows and their gradient go out straight from registers: four lanes swap pairs, so that each
+//             writes 16 bytes of a row.
 // Types       bf16 in and out; d with the projection's part, h, dh, dy, and the gradient of x are rounded to bf16, as apart
 //             kernels round them; all sums, and parts, in f32.
 // Determinism sums over inner dimensions in order, as `linear_forward` and `linear_backward_input` have them, and over rows

@@ -16,13 +16,13 @@
 // Launch      grid (⌈rows / 128⌉, and an even number), in clusters of two blocks; 384 threads: of one warpgroup a thread
 //             loads, two multiply, each 64 rows, which are 16 of each of its warps in the LayerNorm before; those without
 //             rows only go along. Each block loads a half of all weights, by tensor copies that bring it to both, the first
-//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x, and for a projection y, in its place (256·C
-//             bytes), four slots for the weights of 64 inner columns in one of the layers, or of 64 of a projection's (128·C
+//             while LayerNorm goes on: weights are read once for 256 rows. Shared memory: x, and for a projection y, in its
+//             place (256·C bytes), four slots for the weights of 64 inner columns in one of the layers, or of 64 of a projection's (128·C
 //             bytes each), their mbarriers: 192 KiB at C = 256. Registers, of 168 at the launch: 24 where it loads, 240 where
 //             it multiplies: 128 of results at C = 256, 32 and 16 of 64 inner columns as results and as operands.
 // Order       a warp has four rows of the LayerNorm before at a time, so that sums of one wait beside those of others, and
-//             four more on their way. A warpgroup has the next inner columns made while it multiplies these by fc2's weights. A projection's
-//             first weights come while LayerNorm goes on; of its results a warpgroup has 64 columns at a time, and one stores
+//             four more on their way. A warpgroup has the next inner columns made while it multiplies these by fc2's weights.
+//             A projection's first weights come while LayerNorm goes on; of its results a warpgroup has 64 columns at a time, and one stores
 //             while the other multiplies: four lanes swap pairs, so that each writes 16 bytes of a row.
 // Types       as there.
 // Determinism sums over inner dimensions in order, 16 a step, and of the LayerNorm before as `layer_norm_forward` has them: x

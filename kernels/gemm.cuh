@@ -126,7 +126,7 @@ template <int M, int N> __device__ __forceinline__ void clear(float (&results)[M
 }
 
 // Goes through the steps with two stages: `fill(step, stage)` copies a step's tiles, or makes them, while
-// `product(stage)` works on those of the step before. Afterwards the stages are free.
+// `product(stage)` works on those of the step before.
 template <int WARPS, class Fill, class Product>
 __device__ __forceinline__ void for_steps(int steps, const Fill &fill, const Product &product) {
     const auto stage = [](int step) {
@@ -143,7 +143,6 @@ __device__ __forceinline__ void for_steps(int steps, const Fill &fill, const Pro
         ptx::cp_async_commit();
         product(stage(step));
     }
-    ptx::barrier();
 }
 
 // Calls `each(row, d, low, high)` for the pairs of neighbouring results: `d` the fragment's number among columns, and
@@ -204,13 +203,13 @@ __device__ __forceinline__ void finish(float (&results)[M][8][4], const uint16_t
         for_pairs(results, lane, [&](int at, int d, float &low, float &high) {
             finish_pair(low, high, ptx::load_shared<uint32_t>(tile.at(row + at, d) + (lane & 3) * 4), masked);
         });
-        // The next matrix takes its place, and results do.
+        // The next matrix takes its place.
         ptx::barrier();
     }
 }
 
-// Two lanes swap a value each: of `first` and `second` those that `keeps_second` get the other's second, which stands in front of
-// their own, the others the other's first behind their own.
+// Swaps a value with the lane whose number differs in the bit `mask`: one lane ends with both first values, the other, which
+// `keeps_second`, with both second ones, each in the order of lanes.
 __device__ __forceinline__ void swap(uint32_t &first, uint32_t &second, bool keeps_second, int mask) {
     const uint32_t other = ptx::shuffle_xor(keeps_second ? first : second, mask);
     first = keeps_second ? other : first;

@@ -9,7 +9,7 @@
 // Shapes      x, dx [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width]: as [N, out] if width is out, or by heads as
 //             attention has them, width 32 or 64. Gradients of parameters leave a part for each run of rows.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
-// Launch      forward: grid (out / 64 · N / 128), input: grid (in / 64 · N / 128), the columns fastest; weights, of up to 4
+// Launch      forward: grid (out / 64 · N / 128), input: grid (in / 64 · N / 128), the columns fastest; weights, of up to 8
 //             layers: grid (Σ parts · in / 64 · out / 128), the columns fastest and the layers slowest. 128 threads, a warp for
 //             each 32 rows of the block's 128 × 64 results; shared memory: two stages of 64 of the inner dimension,
 //             48 KiB.
@@ -68,6 +68,8 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, 3)
             gemm::load<64, LINEAR_THREADS>(stage.right, weight.columns(step * gemm::STEP, column), 64);
         },
         [&](gemm::Stage stage) { gemm::multiply<false, true>(results, stage.left, of_warp, stage.right, lane); });
+    // All threads are done with the operands, whose place what finishes the gradient takes.
+    ptx::barrier();
     const Tile<64> tile{ptx::shared_base()};
     gemm::finish(results, p.added, p.mask, tile, of_warp, lane, [&](const uint16_t *matrix) {
         const Given other{matrix, p.rows, p.inputs};

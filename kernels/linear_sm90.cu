@@ -94,7 +94,7 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             Sums none;
             gemm::clear(results);
             multiply<false, true, false>(results, none, left, right, steps, ring);
-            place.begin();
+            meet();
             place.finish(results, layer.added, layer.mask, layer.rows, layer.inputs);
             place.store(results, {layer.dx, layer.rows, layer.inputs});
         });

@@ -6,7 +6,8 @@
 namespace rbf {
 
 constexpr float SHARPNESS = 100.0f, LOG2_E = 1.4426950408889634f;
-constexpr float INFINITELY_FAR = __builtin_huge_valf();
+// Of any feature, an infinite one too: φ is 0 there.
+constexpr float FAR = 1e30f;
 
 // What φ is made of.
 struct Basis {
@@ -25,7 +26,7 @@ struct Basis {
 
     // The centre of a column; behind the last one that makes φ 0.
     __device__ __forceinline__ float center(int column) const {
-        return column < columns ? ptx::load_constant(centers + column) : INFINITELY_FAR;
+        return column < columns ? ptx::load_constant(centers + column) : FAR;
     }
 
     // The centres of eight columns, from a multiple of 8 on.

@@ -28,7 +28,7 @@ enum {
 
 /** Arguments of `rbf_forward`. */
 typedef struct RbfForward {
-    /** [rows, stride] bf16: F features, and any behind them. */
+    /** [rows, stride] bf16: F features, and finite values behind them. */
     const uint16_t *x;
     /** [F, K] f32 */
     const float *centers;

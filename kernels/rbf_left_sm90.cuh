@@ -26,7 +26,7 @@ class Features {
     // From the lane's first column on.
     __device__ __forceinline__ Features(const Basis &basis, int first_row, int column)
         : basis(basis), row(first_row + lane() / 4), number(column / basis.per_feature),
-          left((number + 1) * basis.per_feature - column) {
+          next_begins((number + 1) * basis.per_feature - column) {
         load(feature, number);
         load(next, number + 1);
     }
@@ -36,8 +36,8 @@ class Features {
 
     // Goes on to the pair of columns that is so far behind the first.
     __device__ __forceinline__ void enter(int offset) {
-        if (offset >= left) go_on(offset);
-        begins = offset + 1 >= left;
+        if (offset >= next_begins) go_on(offset);
+        begins = offset + 1 >= next_begins;
     }
 
     // How far the upper or the lower row's are from the pair's centres.
@@ -47,21 +47,21 @@ class Features {
     }
 
     // Columns are counted from so far behind from now on.
-    __device__ __forceinline__ void leave(int columns) { left -= columns; }
+    __device__ __forceinline__ void leave(int columns) { next_begins -= columns; }
 
   private:
     __device__ __forceinline__ void go_on(int offset) {
 #pragma unroll 1
         do {
-            left += basis.per_feature;
+            next_begins += basis.per_feature;
             ++number;
             feature[0] = next[0];
             feature[1] = next[1];
             load(next, number + 1);
-        } while (offset >= left);
+        } while (offset >= next_begins);
     }
 
-    // Behind the last feature nothing is asked of a row.
+    // Behind a row nothing is read.
     __device__ __forceinline__ void load(float (&to)[2], int number) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -72,8 +72,8 @@ class Features {
     const Basis &basis;
     // The lane's upper row.
     int row;
-    // The feature of the column that it is at, and how far behind the first one that of the next feature is.
-    int number, left;
+    // The feature of the column that it is at, and where the next one's columns begin, counted as offsets are.
+    int number, next_begins;
     // Whether the pair's latter column is that of the next feature.
     bool begins;
     // Of both rows, and the one behind it, which is asked for long before it is needed.
@@ -144,7 +144,7 @@ struct FeaturesOfColumns {
         return {ptx::shared_base() + FEATURES + ring.slot * FEATURES_BYTES};
     }
 
-    // A warp gathers them, of every so many-th step from its number among those that do on; a lane has two documents of each.
+    // Three warps gather them by turns, a step each; a lane has two of its documents.
     __device__ __forceinline__ void gather(const Basis &basis, int first_row, int steps, WithFeatures ring) const {
         constexpr int GATHERERS = GROUP / 32 - 1;
         const int own = threadIdx.x / 32 - 1;

@@ -40,12 +40,13 @@
 // Writes      as there.
 // Cost        as there, N·F·K exponentials for each 256 outputs of y and dW and once for dμ, but that what is shared comes
 //             from L2 once for 256 rows or columns; and in shared memory 0.75 cycles a product forward, of weights alone, 0.88
-//             for dW, whose features are read there, and 1.04 for dμ at 1024 outputs, where rbf.cu has 1.4 to 1.65: φ never
+//             for dW, whose features are read there, and 1.04 for dμ at 1024 outputs, where rbf.cu has 1.4 to 1.5: φ never
 //             stands there. By the rates of an H100 (798e12 FLOP/s, 3.6e12 exponentials/s, a wavefront a cycle and
 //             multiprocessor at 1.7 GHz, 5.5e12 B/s of L2) a row of F 201, K 100 and 1024 outputs is to take 52 ns of
 //             products, which bound forward and dW, 22 of exponentials for each of these, 34, 39 and 47 of wavefronts, and of
-//             requests 29 for weights and 8 for x and centres forward, 34 for dW and 59 for dμ, which they bound. No card has
-//             run it.
+//             requests 29 for weights and about 10 for x and centres forward, 34 for dW and 59 for dμ, which they bound. A
+//             warpgroup's products of dμ wait for its sums over rows, which is not in these figures; neither is what a
+//             feature of few centres costs, each of which is a load that waits for the one before. No card has run it.
 
 namespace rbf::wgmma {
 namespace {
@@ -74,8 +75,8 @@ __device__ __forceinline__ void store_turned(const Results &results, float *to, 
 // Sums over a warp's rows of each of 256 columns: a lane has four neighbouring pairs of its own of each eight.
 class SumsOfColumns {
   public:
-    // Adds those of dφ·φ·(x − μ), of rows up to number `valid` of the warp's; dφ is used up.
-    __device__ __forceinline__ void add(Results &d_phi, Features &features, int valid) {
+    // Adds those of dφ·φ·(x − μ); dφ, which is 0 behind the last row, is used up.
+    __device__ __forceinline__ void add(Results &d_phi, Features &features) {
 #pragma unroll
         for (int d = 0; d < COLUMNS / 8; ++d) {
             features.enter(d * 8);
@@ -85,11 +86,8 @@ class SumsOfColumns {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float2 distances = features.distances(half, centers);
-                const bool counts = half * 8 + lane() / 4 < valid;
-                const float of_low = counts ? d_phi[0][d][2 * half] : 0.0f;
-                const float of_high = counts ? d_phi[0][d][2 * half + 1] : 0.0f;
-                low = fmaf(of_low, bell(distances.x) * distances.x, low);
-                high = fmaf(of_high, bell(distances.y) * distances.y, high);
+                low = fmaf(d_phi[0][d][2 * half], bell(distances.x) * distances.x, low);
+                high = fmaf(d_phi[0][d][2 * half + 1], bell(distances.y) * distances.y, high);
             }
             d_phi[0][d][0] = low;
             d_phi[0][d][1] = high;
@@ -201,7 +199,7 @@ extern "C" __global__ void __cluster_dims__(RBF_SM90_BLOCKS) __launch_bounds__(R
     const int pair = blockIdx.x / BLOCKS, blocks = (layer.width + COLUMNS - 1) / COLUMNS;
     const int column = pair % blocks * COLUMNS, rank = ptx::cluster_rank(), part = pair / blocks * BLOCKS + rank;
     const int first_of_pair = (part - rank) * layer.rows_of_part, first = part * layer.rows_of_part;
-    const int end = min(layer.rows, first + layer.rows_of_part);
+    const int valid = min(layer.rows - first, layer.rows_of_part);
     const int tiles = (min(layer.rows - first_of_pair, layer.rows_of_part) + ROWS - 1) / ROWS;
     const int steps = layer.outputs / STEP;
     const rbf::Basis basis = rbf::basis_of(layer);
@@ -221,7 +219,7 @@ extern "C" __global__ void __cluster_dims__(RBF_SM90_BLOCKS) __launch_bounds__(R
             SumsOfColumns sums;
 #pragma unroll 1
             for (int tile = 0; tile < tiles; ++tile) {
-                if (first + tile * ROWS + multiplier() * GROUP_ROWS >= end) {
+                if (tile * ROWS + multiplier() * GROUP_ROWS >= valid) {
                     ring.follow(steps);
                     continue;
                 }
@@ -231,13 +229,13 @@ extern "C" __global__ void __cluster_dims__(RBF_SM90_BLOCKS) __launch_bounds__(R
                 Sums none;
                 gemm::clear(d_phi);
                 multiply<false, true, false>(d_phi, none, dy, weight, steps, ring);
-                sums.add(d_phi, features, end - row);
+                sums.add(d_phi, features);
             }
             // All that multiply are done with the operands, whose place sums of warps take.
-            ptx::barrier_sync(1, MULTIPLIERS * GROUP);
+            meet();
             const int own = threadIdx.x - GROUP;
             sums.store(ptx::shared_base() + own / 32 * (COLUMNS * 4));
-            ptx::barrier_sync(1, MULTIPLIERS * GROUP);
+            meet();
             if (first >= layer.rows || column + own >= layer.columns) return;
             float sum = 0.0f;
             for (int warp = 0; warp < WARPS; ++warp) {

@@ -8,8 +8,8 @@ namespace warpgroup {
 
 // SLOTS slots of BYTES bytes, from byte BEGIN of shared memory on, and at which of them a warp is; in clusters of BLOCKS blocks,
 // of each of which so many WARPS read. A slot has two mbarriers behind all slots: one is complete when its copies have landed,
-// from all blocks, and what other warps of the block write for it is there, of FILLERS in all, the other when those of all blocks
-// are done with it.
+// from all blocks, and FILLERS of the block have arrived: the thread that copies, and each warp that writes; the other when the
+// readers of all blocks are done with it.
 template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS, int FILLERS = 1> struct Ring {
     static constexpr int BARRIER_BYTES = 16, END = BEGIN + SLOTS * (BYTES + BARRIER_BYTES);
     // A bit for each block.

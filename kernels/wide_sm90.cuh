@@ -164,6 +164,9 @@ __device__ __forceinline__ int multiplier() { return threadIdx.x / GROUP - 1; }
 __device__ __forceinline__ int warp_row() { return (threadIdx.x - GROUP) / 32 * WARP_ROWS; }
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 
+// Those that multiply are done with what they have read, and see what the others have written.
+__device__ __forceinline__ void meet() { ptx::barrier_sync(1, MULTIPLIERS * GROUP); }
+
 // Where a block has its rows and columns of results: the columns' blocks are the fastest, pairs of rows' behind them.
 struct Place {
     int row, column, valid;
@@ -179,7 +182,6 @@ struct Place {
     __device__ __forceinline__ int panel() const { return (column + ptx::cluster_rank() * (COLUMNS / BLOCKS)) / 64; }
 
     // What finishes a gradient stands in the operands' place, when all that multiply are done with it: 64 columns of the block's rows.
-    static __device__ __forceinline__ void begin() { ptx::barrier_sync(1, MULTIPLIERS * GROUP); }
     static __device__ __forceinline__ Tile<64> tile(int number) {
         return {ptx::shared_base() + number * Tile<64>::bytes(ROWS)};
     }
@@ -224,7 +226,7 @@ struct Place {
             gemm::for_pairs(results, lane(), [&](int of_warp, int d, float &low, float &high) {
                 gemm::finish_pair(low, high, ptx::load_shared<uint32_t>(at_pair(of_warp, d)), masked);
             });
-            // The next matrix takes its place, and results do.
+            // The next matrix takes its place.
             ptx::sync_warp();
         }
     }

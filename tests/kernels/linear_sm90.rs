@@ -268,7 +268,7 @@ const BUGS: [Bug; 36] = [
     Bug {
         what: "a mask in the place of what others still add",
         file: "wide_sm90.cuh",
-        right: "            // The next matrix takes its place, and results do.\n            ptx::sync_warp();\n",
+        right: "            // The next matrix takes its place.\n            ptx::sync_warp();\n",
         wrong: "",
         kernels: INPUT,
         found_by: &["is under way", WRONG_RESULTS],

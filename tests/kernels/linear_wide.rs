@@ -68,7 +68,7 @@ const BUGS: [Bug; 11] = [
     Bug {
         what: "a mask in the place of what others still add",
         file: "gemm.cuh",
-        right: "        // The next matrix takes its place, and results do.\n        ptx::barrier();\n",
+        right: "        // The next matrix takes its place.\n        ptx::barrier();\n",
         wrong: "",
         kernels: "linear_wide_backward_input",
         found_by: &["is under way", WRONG_RESULTS],

@@ -149,7 +149,7 @@ const BUGS: [Bug; 18] = [
     Bug {
         what: "centres behind the last",
         file: "rbf.cuh",
-        right: "column < columns ? ptx::load_constant(centers + column) : INFINITELY_FAR",
+        right: "column < columns ? ptx::load_constant(centers + column) : FAR",
         wrong: "ptx::load_constant(centers + column)",
         kernels: "",
         found_by: &["of `centers` of"],
@@ -157,7 +157,7 @@ const BUGS: [Bug; 18] = [
     Bug {
         what: "activations behind the last centre",
         file: "rbf.cuh",
-        right: ": INFINITELY_FAR;",
+        right: ": FAR;",
         wrong: ": 0.0f;",
         kernels: "rbf_backward_weights",
         found_by: &[WRONG_RESULTS],

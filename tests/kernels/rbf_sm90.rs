@@ -158,15 +158,15 @@ const BUGS: [Bug; 48] = [
     Bug {
         what: "a feature that begins a column early",
         file: "rbf_left_sm90.cuh",
-        right: "if (offset >= left) go_on(offset);",
-        wrong: "if (offset + 1 >= left) go_on(offset);",
+        right: "if (offset >= next_begins) go_on(offset);",
+        wrong: "if (offset + 1 >= next_begins) go_on(offset);",
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "a feature that begins inside of a pair",
         file: "rbf_left_sm90.cuh",
-        right: "begins = offset + 1 >= left;",
+        right: "begins = offset + 1 >= next_begins;",
         wrong: "begins = false;",
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
@@ -342,8 +342,8 @@ const BUGS: [Bug; 48] = [
     Bug {
         what: "rows of the next part, for the centres",
         file: "rbf_sm90.cu",
-        right: "end = min(layer.rows, first + layer.rows_of_part);\n    const int tiles",
-        wrong: "end = layer.rows;\n    const int tiles",
+        right: "valid = min(layer.rows - first, layer.rows_of_part);",
+        wrong: "valid = layer.rows - first;",
         kernels: CENTERS,
         found_by: &[WRONG_RESULTS],
     },
@@ -374,7 +374,7 @@ const BUGS: [Bug; 48] = [
     Bug {
         what: "a feature that begins inside of a pair, for the centres",
         file: "rbf_left_sm90.cuh",
-        right: "begins = offset + 1 >= left;",
+        right: "begins = offset + 1 >= next_begins;",
         wrong: "begins = false;",
         kernels: CENTERS,
         found_by: &[WRONG_RESULTS],
@@ -398,7 +398,7 @@ const BUGS: [Bug; 48] = [
     Bug {
         what: "sums in the place of operands that others still read",
         file: "rbf_sm90.cu",
-        right: "whose place sums of warps take.\n            ptx::barrier_sync(1, MULTIPLIERS * GROUP);\n",
+        right: "whose place sums of warps take.\n            meet();\n",
         wrong: "whose place sums of warps take.\n",
         kernels: CENTERS,
         found_by: &[
@@ -411,7 +411,7 @@ const BUGS: [Bug; 48] = [
     Bug {
         what: "sums that are read before they are there",
         file: "rbf_sm90.cu",
-        right: "            ptx::barrier_sync(1, MULTIPLIERS * GROUP);\n            if (first >=",
+        right: "            meet();\n            if (first >=",
         wrong: "            if (first >=",
         kernels: CENTERS,
         found_by: &[WRONG_RESULTS, "fence_proxy_async"],
@@ -562,11 +562,10 @@ fn counted() -> Vec<Counted> {
 #[test]
 fn counters_reach_their_aims() {
     let outputs = OUTPUTS as f64;
-    for (kernel, of_warps, rows, columns, made, by_way, most) in [
-        // Results go by way of shared memory.
-        (FORWARD, "rbf_wide_forward", 256.0, 1600.0, outputs / 256.0, 4.0, 0.76),
-        (WEIGHTS, "rbf_backward_weights", 256.0, 1600.0, outputs / 256.0, 0.0, 0.88),
-        (CENTERS, "rbf_backward_centers", 512.0, 1792.0, 1.0, 0.0, 1.09),
+    for (kernel, of_warps, rows, columns, made, most) in [
+        (FORWARD, "rbf_wide_forward", 256.0, 1600.0, outputs / 256.0, 0.76),
+        (WEIGHTS, "rbf_backward_weights", 256.0, 1600.0, outputs / 256.0, 0.88),
+        (CENTERS, "rbf_backward_centers", 512.0, 1792.0, 1.0, 1.09),
     ] {
         let (found, of_warps) = (
             row(kernel, &format!("{rows}x16x100x{OUTPUTS}")),
@@ -582,8 +581,7 @@ fn counters_reach_their_aims() {
             asked[0],
             asked[1]
         );
-        let wavefronts = found.wavefronts - by_way * rows * outputs / 128.0;
-        assert!(wavefronts <= most * found.products, "{kernel}: {wavefronts} wavefronts");
+        assert!(found.wavefronts <= most * found.products, "{kernel}: {} wavefronts", found.wavefronts);
         assert!(found.conflicts <= 1.05, "{kernel}: {}", found.conflicts);
     }
 }
@@ -641,6 +639,8 @@ fn results_are_those_of_the_kernels_of_warps() {
 fn what_is_not_finite_stays_in_its_row() {
     let [mut problem, _] = problems(130, Product::Forward(Activation::Relu), 3);
     problem.features[7 * 7 + 5] = bf16::NAN;
+    // Infinitely far from its centres, and from those behind the last.
+    problem.features[9 * 7 + 6] = bf16::INFINITY;
     let launch = family::emulated(&ByWarpgroups::new(problem), Sums::Hopper);
     for (at, y) in family::result::<bf16>(&launch, "y").chunks(512).enumerate() {
         match at {

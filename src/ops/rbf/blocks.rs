@@ -2,7 +2,9 @@
 
 use super::RbfShape;
 use crate::device::Limits;
-use crate::device::abi::{RBF_OUTPUTS, RBF_ROWS, RBF_SM90_BLOCKS, RBF_WIDE_OUTPUTS};
+use crate::device::abi::{
+    RBF_OUTPUTS, RBF_ROWS, RBF_SM90_BLOCKS, RBF_SM90_COLUMNS, RBF_SM90_ROWS, RBF_WIDE_OUTPUTS,
+};
 use crate::device::choice::MatrixKernels;
 
 /// Rows and outputs of a block's results, forward.
@@ -18,11 +20,13 @@ pub enum RbfBlocks {
 }
 
 impl RbfBlocks {
-    /// Those of an rbf input: of 256 outputs, where each multiprocessor has one.
+    /// Those of an rbf input: 128 × 256 where outputs are a multiple of 256 and each multiprocessor has such a block, else 128 × 128.
     pub fn of(shape: RbfShape, limits: &Limits) -> Self {
         let enough = RbfBlocks::Wide.count(shape) >= limits.multiprocessors as usize;
+        if !(enough && RbfBlocks::Wide.fit(shape.outputs)) {
+            return RbfBlocks::Narrow;
+        }
         match limits.matrix() {
-            _ if !(enough && RbfBlocks::Wide.fit(shape.outputs)) => RbfBlocks::Narrow,
             MatrixKernels::Wgmma => RbfBlocks::Warpgroups,
             MatrixKernels::Mma => RbfBlocks::Wide,
         }
@@ -46,6 +50,9 @@ impl RbfBlocks {
         }
     }
 }
+
+// Warpgroups' blocks are of the same rows and outputs as wide ones.
+const _: () = assert!(RBF_SM90_ROWS == RBF_ROWS && RBF_SM90_COLUMNS == RBF_WIDE_OUTPUTS);
 
 #[cfg(test)]
 mod tests {

@@ -127,7 +127,7 @@ impl RbfPlan {
         }
     }
 
-    /// Whether kernels of these matrix instructions that take the gradients are those of warpgroups: of multiples of 256 outputs.
+    /// Whether the gradients are by warpgroups: where these are asked for, and outputs are a multiple of 256.
     pub fn is_by_warpgroups(&self, matrix: MatrixKernels) -> bool {
         matrix == MatrixKernels::Wgmma && RbfBlocks::Warpgroups.fit(self.shape.outputs)
     }

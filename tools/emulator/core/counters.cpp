@@ -1,6 +1,6 @@
 // Counters that do not depend on the schedule: an access is told by its place in the source and how often its lane was
 // there since its warp last met; the accesses of a warp's lanes with the same two are one request,
-// as are those of lanes that come to one function's line by two branches.
+// as are those of lanes that come to one function's line by two branches, which a card issues apart.
 #include "counters.hpp"
 
 #include "worker.hpp"
