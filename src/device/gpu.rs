@@ -29,6 +29,21 @@ pub unsafe trait Parameter: DeviceRepr + Copy {
     fn shapes(&self) -> String;
 }
 
+/// Makes structs of the kernels' headers parameters of kernels: `parameter!(Struct, …: |self| shapes)`.
+macro_rules! parameter {
+    ($($name:ty),+: |$self:ident| $shapes:expr) => {$(
+        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
+        unsafe impl $crate::device::DeviceRepr for $name {}
+        // SAFETY: as above; a test holds the headers to structs without padding.
+        unsafe impl $crate::device::Parameter for $name {
+            fn shapes(&$self) -> String {
+                $shapes
+            }
+        }
+    )+};
+}
+pub(crate) use parameter;
+
 /// A GPU in use: its context, and one stream in which everything happens in order.
 ///
 /// Launches and copies only queue work; [`Gpu::synchronize`], [`Gpu::upload`] and [`Gpu::download`] wait for it.

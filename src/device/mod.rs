@@ -74,6 +74,8 @@ pub use plan::Plan;
 #[cfg(feature = "cuda")]
 pub use cudarc::driver::DeviceRepr;
 #[cfg(feature = "cuda")]
+pub(crate) use gpu::parameter;
+#[cfg(feature = "cuda")]
 pub use {
     downloads::{Downloads, Queued},
     gpu::{Event, Gpu, Parameter},

@@ -6,26 +6,10 @@ use half::bf16;
 use super::naive::{self, DeviceTables, Launches};
 use super::{AttentionPlan, AttentionScratch, Heads, NaivePlan, QkvGradients, Roles};
 use crate::device::abi::{AttentionBackward, AttentionBlock, AttentionForward, AttentionTile};
-use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Limits, Operands, Package, parameter};
 use crate::ops::dropout::Dropout;
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for AttentionForward {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for AttentionForward {
-    fn shapes(&self) -> String {
-        shapes(self.output_rows, self.key_rows, self.heads)
-    }
-}
-
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for AttentionBackward {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for AttentionBackward {
-    fn shapes(&self) -> String {
-        shapes(self.output_rows, self.key_rows, self.heads)
-    }
-}
+parameter!(AttentionForward, AttentionBackward: |self| shapes(self.output_rows, self.key_rows, self.heads));
 
 fn shapes(queries: i32, keys: i32, heads: i32) -> String {
     format!("{queries} queries, {keys} keys and {heads} heads")

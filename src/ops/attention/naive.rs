@@ -9,38 +9,13 @@ use crate::device::abi::{
     ATTENTION_NAIVE_ROWS, ATTENTION_NAIVE_THREADS, ATTENTION_NAIVE_UNIT, AttentionNaiveProduct,
     AttentionNaiveScores, AttentionNaiveWeights, AttentionPairs, AttentionTile,
 };
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter, Plan};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter, Plan, parameter};
 use crate::ops::dropout::Dropout;
 
 /// Rows of a tile of queries or of keys.
 pub(super) const ROWS: usize = ATTENTION_NAIVE_ROWS as usize;
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for AttentionNaiveScores {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for AttentionNaiveScores {
-    fn shapes(&self) -> String {
-        shapes(self.head_pairs, self.heads)
-    }
-}
-
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for AttentionNaiveWeights {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for AttentionNaiveWeights {
-    fn shapes(&self) -> String {
-        shapes(self.head_pairs, self.heads)
-    }
-}
-
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for AttentionNaiveProduct {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for AttentionNaiveProduct {
-    fn shapes(&self) -> String {
-        shapes(self.head_pairs, self.heads)
-    }
-}
+parameter!(AttentionNaiveScores, AttentionNaiveWeights, AttentionNaiveProduct: |self| shapes(self.head_pairs, self.heads));
 
 fn shapes(pairs: i64, heads: i32) -> String {
     format!("{pairs} pairs of queries and keys and {heads} heads")

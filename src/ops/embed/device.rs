@@ -4,26 +4,14 @@ use half::bf16;
 
 use super::{ByTableRow, EmbedPlan, EmbedShape};
 use crate::device::abi::{EmbedBackward, EmbedForward};
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for EmbedForward {}
-// SAFETY: as above.
-unsafe impl Parameter for EmbedForward {
-    fn shapes(&self) -> String {
-        let EmbedForward { rows, width, rankings, n_max, .. } = self;
-        format!("{rows} documents of width {width}, {rankings} rankings of at most {n_max}")
-    }
-}
+parameter!(EmbedForward: |self| {
+    let EmbedForward { rows, width, rankings, n_max, .. } = self;
+    format!("{rows} documents of width {width}, {rankings} rankings of at most {n_max}")
+});
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for EmbedBackward {}
-// SAFETY: as above.
-unsafe impl Parameter for EmbedBackward {
-    fn shapes(&self) -> String {
-        format!("tables of width {}", self.width)
-    }
-}
+parameter!(EmbedBackward: |self| format!("tables of width {}", self.width));
 
 /// A batch's ordinals on a GPU: by document, and the documents sorted by what they add to.
 #[derive(Debug)]

@@ -5,32 +5,20 @@ use half::bf16;
 
 use super::{Blocks, FeedForwardShape, RowsGradient};
 use crate::device::abi::{FeedForward, FeedForwardBackward, FeedForwardBackwardWgmma, FeedForwardWgmma};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::layer_norm::{self, DeviceNorm, NormBackward, NormShape};
 use crate::ops::linear::{Activation, DeviceLinear, Layout};
 use crate::ops::partial_sums::PendingSums;
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for FeedForward {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for FeedForward {
-    fn shapes(&self) -> String {
-        format!("{} rows and {} inner columns", self.rows, self.inner)
-    }
-}
+parameter!(FeedForward: |self| format!("{} rows and {} inner columns", self.rows, self.inner));
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for FeedForwardBackward {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for FeedForwardBackward {
-    fn shapes(&self) -> String {
-        let projected = match self.projected.outputs {
-            0 => String::new(),
-            outputs => format!(", a projection to {outputs} columns"),
-        };
-        format!("{} rows and {} inner columns{projected}", self.rows, self.inner)
-    }
-}
+parameter!(FeedForwardBackward: |self| {
+    let projected = match self.projected.outputs {
+        0 => String::new(),
+        outputs => format!(", a projection to {outputs} columns"),
+    };
+    format!("{} rows and {} inner columns{projected}", self.rows, self.inner)
+});
 
 /// What forward of a network keeps for its backward.
 #[derive(Debug)]

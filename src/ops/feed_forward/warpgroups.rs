@@ -10,7 +10,7 @@ use crate::device::abi::{
     FEED_FORWARD_SM90_SLOTS, FEED_FORWARD_SM90_THREADS, FEED_FORWARD_WIDTH, FeedForward, FeedForwardBackward,
     FeedForwardBackwardWgmma, FeedForwardWgmma,
 };
-use crate::device::{Buffer, DeviceError, Gpu, Parameter, Plan, TensorMap};
+use crate::device::{Buffer, DeviceError, Gpu, Plan, TensorMap, parameter};
 
 /// The kernels, by C / 64 − 1.
 const KERNELS: [&str; (FEED_FORWARD_WIDTH / 64) as usize] = [
@@ -91,7 +91,7 @@ impl FeedForwardShape {
     }
 }
 
-macro_rules! parameter {
+macro_rules! network {
     ($name:ident, $network:ty) => {
         impl $name {
             /// Of these tensor maps, and of all that the kernel of warps takes.
@@ -99,18 +99,11 @@ macro_rules! parameter {
                 Self { weight1, weight2, projection, network, ..Self::default() }
             }
         }
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above; it has no padding.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                self.network.shapes()
-            }
-        }
+        parameter!($name: |self| self.network.shapes());
     };
 }
-parameter!(FeedForwardWgmma, FeedForward);
-parameter!(FeedForwardBackwardWgmma, FeedForwardBackward);
+network!(FeedForwardWgmma, FeedForward);
+network!(FeedForwardBackwardWgmma, FeedForwardBackward);
 
 #[cfg(test)]
 mod tests {

@@ -5,20 +5,15 @@ use half::bf16;
 use super::GatherPlan;
 use crate::data::augment::FeatureDropout;
 use crate::device::abi::GatherRows;
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for GatherRows {}
-// SAFETY: as above.
-unsafe impl Parameter for GatherRows {
-    fn shapes(&self) -> String {
-        let rows = format!("{} rows of {} values", self.rows, self.width);
-        match self.dropout.features {
-            0 => rows,
-            features => format!("{rows}, with dropout of {features} features"),
-        }
+parameter!(GatherRows: |self| {
+    let rows = format!("{} rows of {} values", self.rows, self.width);
+    match self.dropout.features {
+        0 => rows,
+        features => format!("{rows}, with dropout of {features} features"),
     }
-}
+});
 
 /// Numbers of rows of a matrix, on a GPU.
 #[derive(Debug)]

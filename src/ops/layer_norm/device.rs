@@ -4,26 +4,10 @@ use half::bf16;
 
 use super::NormShape;
 use crate::device::abi::{LayerNormBackward, LayerNormForward};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::partial_sums::PendingSums;
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for LayerNormForward {}
-// SAFETY: as above.
-unsafe impl Parameter for LayerNormForward {
-    fn shapes(&self) -> String {
-        format!("{} rows of {}", self.rows, self.width)
-    }
-}
-
-// SAFETY: as above.
-unsafe impl cudarc::driver::DeviceRepr for LayerNormBackward {}
-// SAFETY: as above.
-unsafe impl Parameter for LayerNormBackward {
-    fn shapes(&self) -> String {
-        format!("{} rows of {}", self.rows, self.width)
-    }
-}
+parameter!(LayerNormForward, LayerNormBackward: |self| format!("{} rows of {}", self.rows, self.width));
 
 /// Scale and shift `[C]` on a GPU.
 #[derive(Clone, Copy, Debug)]

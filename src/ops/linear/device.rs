@@ -9,51 +9,21 @@ use crate::device::abi::{
     LinearInputLayers, LinearLayers, LinearWeights,
 };
 use crate::device::choice::{self, MatrixKernels};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::partial_sums::PendingSums;
 
-macro_rules! parameter {
-    ($name:ty) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                format!("{} rows, {} inputs and {} outputs", self.rows, self.inputs, self.outputs)
-            }
-        }
-    };
-}
-parameter!(LinearForward);
-parameter!(LinearBackwardInput);
-parameter!(LinearInput);
+parameter!(LinearForward, LinearBackwardInput, LinearInput: |self| {
+    format!("{} rows, {} inputs and {} outputs", self.rows, self.inputs, self.outputs)
+});
 
-macro_rules! layers_parameter {
-    ($name:ty) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above; it has no padding.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                format!("layers of {}", self.layers[0].shapes())
-            }
-        }
-    };
-}
-layers_parameter!(LinearLayers);
-layers_parameter!(LinearInputLayers);
+parameter!(LinearLayers, LinearInputLayers: |self| format!("layers of {}", self.layers[0].shapes()));
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for LinearBackwardWeights {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for LinearBackwardWeights {
-    fn shapes(&self) -> String {
-        let of = |layer: &LinearWeights| {
-            format!("{} rows, {} inputs and {} outputs", layer.rows, layer.inputs, layer.outputs)
-        };
-        self.layers.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join("; ")
-    }
-}
+parameter!(LinearBackwardWeights: |self| {
+    let of = |layer: &LinearWeights| {
+        format!("{} rows, {} inputs and {} outputs", layer.rows, layer.inputs, layer.outputs)
+    };
+    self.layers.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join("; ")
+});
 
 /// A layer's parameters on a GPU.
 #[derive(Clone, Copy, Debug)]

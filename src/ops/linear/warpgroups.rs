@@ -6,7 +6,7 @@ use crate::device::abi::{
     LinearBackwardInput, LinearBackwardInputWgmma, LinearBackwardWeights, LinearBackwardWeightsWgmma,
     LinearForward, LinearForwardWgmma, LinearWeightsMaps,
 };
-use crate::device::{Boxes, Panels, Parameter, TensorMap};
+use crate::device::{Boxes, Panels, TensorMap, parameter};
 
 /// Columns of its operand of columns that a block loads for its cluster.
 const PART: u32 = LINEAR_SM90_COLUMNS / LINEAR_SM90_BLOCKS;
@@ -74,21 +74,8 @@ impl LinearBackwardWeightsWgmma {
     }
 }
 
-macro_rules! parameter {
-    ($name:ty, $of:ident) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above; it has no padding.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                self.$of.shapes()
-            }
-        }
-    };
-}
-parameter!(LinearForwardWgmma, layer);
-parameter!(LinearBackwardInputWgmma, layer);
-parameter!(LinearBackwardWeightsWgmma, products);
+parameter!(LinearForwardWgmma, LinearBackwardInputWgmma: |self| self.layer.shapes());
+parameter!(LinearBackwardWeightsWgmma: |self| self.products.shapes());
 
 #[cfg(test)]
 mod tests {

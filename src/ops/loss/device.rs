@@ -2,16 +2,9 @@
 
 use super::{Loss, SetLossesPlan};
 use crate::device::abi::SetLosses;
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Package, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for SetLosses {}
-// SAFETY: as above.
-unsafe impl Parameter for SetLosses {
-    fn shapes(&self) -> String {
-        format!("sets of up to {} documents", self.longest)
-    }
-}
+parameter!(SetLosses: |self| format!("sets of up to {} documents", self.longest));
 
 /// A batch's labels and sets on a GPU.
 #[derive(Debug)]

@@ -4,24 +4,11 @@ use half::bf16;
 
 use super::{AdamStep, OptimizerPlan, gradient_norm_scratch_len};
 use crate::device::abi::{AdamUpdate, GradientNorm, GradientSquares, RoundParameters};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 
-macro_rules! parameter {
-    ($name:ty, $field:ident, $what:literal) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                format!(concat!("{} ", $what), self.$field)
-            }
-        }
-    };
-}
-parameter!(GradientSquares, length, "gradients");
-parameter!(GradientNorm, count, "parts of the gradients");
-parameter!(AdamUpdate, length, "parameters");
-parameter!(RoundParameters, length, "parameters");
+parameter!(GradientSquares: |self| format!("{} gradients", self.length));
+parameter!(GradientNorm: |self| format!("{} parts of the gradients", self.count));
+parameter!(AdamUpdate, RoundParameters: |self| format!("{} parameters", self.length));
 
 /// Parameters on a GPU and what Adam keeps beside them: all of one length, a multiple of 64.
 #[derive(Debug)]

@@ -2,17 +2,12 @@
 
 use super::PartialSumsPlan;
 use crate::device::abi::{PartialSum, PartialSums};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernel is compiled with.
-unsafe impl cudarc::driver::DeviceRepr for PartialSums {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for PartialSums {
-    fn shapes(&self) -> String {
-        let of = |sum: &PartialSum| format!("{} parts of {} values", sum.count, sum.length);
-        self.sums.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join(", ")
-    }
-}
+parameter!(PartialSums: |self| {
+    let of = |sum: &PartialSum| format!("{} parts of {} values", sum.count, sum.length);
+    self.sums.iter().take(self.count as usize).map(of).collect::<Vec<_>>().join(", ")
+});
 
 /// A sum of parts.
 #[derive(Debug)]

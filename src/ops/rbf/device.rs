@@ -8,28 +8,14 @@ use crate::device::abi::{
     RbfForwardWgmma,
 };
 use crate::device::choice::{self, MatrixKernels};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::linear::{Activation, DeviceLinear};
 use crate::ops::partial_sums::PendingSums;
 
-macro_rules! parameter {
-    ($name:ty) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                let Self { rows, columns, per_feature, outputs, .. } = self;
-                format!(
-                    "{rows} rows, {columns} activations, {per_feature} of a feature, and {outputs} outputs"
-                )
-            }
-        }
-    };
-}
-parameter!(RbfForward);
-parameter!(RbfBackwardWeights);
-parameter!(RbfBackwardCenters);
+parameter!(RbfForward, RbfBackwardWeights, RbfBackwardCenters: |self| {
+    let Self { rows, columns, per_feature, outputs, .. } = self;
+    format!("{rows} rows, {columns} activations, {per_feature} of a feature, and {outputs} outputs")
+});
 
 /// An rbf input's parameters on a GPU.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use crate::device::abi::{
     RBF_SM90_BLOCKS, RBF_SM90_COLUMNS, RBF_SM90_ROWS, RBF_SM90_STEP, RbfBackwardCenters,
     RbfBackwardCentersWgmma, RbfBackwardWeights, RbfBackwardWeightsWgmma, RbfForward, RbfForwardWgmma,
 };
-use crate::device::{Boxes, Panels, Parameter, TensorMap};
+use crate::device::{Boxes, Panels, TensorMap, parameter};
 
 /// Columns of results whose operand a block loads for its cluster.
 const PART: u32 = RBF_SM90_COLUMNS / RBF_SM90_BLOCKS;
@@ -59,21 +59,7 @@ impl RbfBackwardCentersWgmma {
     }
 }
 
-macro_rules! parameter {
-    ($name:ty) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above; it has no padding.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                self.layer.shapes()
-            }
-        }
-    };
-}
-parameter!(RbfForwardWgmma);
-parameter!(RbfBackwardWeightsWgmma);
-parameter!(RbfBackwardCentersWgmma);
+parameter!(RbfForwardWgmma, RbfBackwardWeightsWgmma, RbfBackwardCentersWgmma: |self| self.layer.shapes());
 
 #[cfg(test)]
 mod tests {

@@ -4,25 +4,11 @@ use half::bf16;
 
 use super::{ReluBackwardPlan, RepeatsPlan};
 use crate::device::abi::{ReluBackward, SumRepeats};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernel is compiled with.
-unsafe impl cudarc::driver::DeviceRepr for ReluBackward {}
-// SAFETY: as above.
-unsafe impl Parameter for ReluBackward {
-    fn shapes(&self) -> String {
-        format!("{} values", self.length)
-    }
-}
+parameter!(ReluBackward: |self| format!("{} values", self.length));
 
-// SAFETY: as above.
-unsafe impl cudarc::driver::DeviceRepr for SumRepeats {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for SumRepeats {
-    fn shapes(&self) -> String {
-        format!("{} repeats of {} values", self.repeats, self.run)
-    }
-}
+parameter!(SumRepeats: |self| format!("{} repeats of {} values", self.repeats, self.run));
 
 /// Queues dy `[len]` = 0 where y `[len]`, ReLU's output, is not above 0, a NaN included; `len` is a multiple of 64.
 ///

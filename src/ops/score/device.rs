@@ -4,23 +4,10 @@ use half::bf16;
 
 use super::{ScorePlan, score_scratch_len};
 use crate::device::abi::{ScoreBackward, ScoreForward};
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::partial_sums::PendingSums;
 
-macro_rules! parameter {
-    ($name:ty) => {
-        // SAFETY: bindgen makes it of the header that the kernels are compiled with.
-        unsafe impl cudarc::driver::DeviceRepr for $name {}
-        // SAFETY: as above.
-        unsafe impl Parameter for $name {
-            fn shapes(&self) -> String {
-                format!("{} rows of {} values", self.rows, self.width)
-            }
-        }
-    };
-}
-parameter!(ScoreForward);
-parameter!(ScoreBackward);
+parameter!(ScoreForward, ScoreBackward: |self| format!("{} rows of {} values", self.rows, self.width));
 
 /// Queues scores `[N]` = x `[N, C]`·weight `[C]` + bias `[1]`.
 ///

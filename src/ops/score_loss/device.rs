@@ -4,18 +4,11 @@ use half::bf16;
 
 use super::{ScoreLossPlan, score_loss_scratch_len};
 use crate::device::abi::ScoreLosses;
-use crate::device::{Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Buffer, DeviceError, Gpu, Operands, parameter};
 use crate::ops::loss::{DeviceLabels, Loss};
 use crate::ops::partial_sums::PendingSums;
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for ScoreLosses {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for ScoreLosses {
-    fn shapes(&self) -> String {
-        format!("sets of up to {} documents, rows of {} values", self.longest, self.width)
-    }
-}
+parameter!(ScoreLosses: |self| format!("sets of up to {} documents, rows of {} values", self.longest, self.width));
 
 /// What [`score_losses`] writes, and adds to.
 #[derive(Debug)]

@@ -5,16 +5,9 @@ use half::bf16;
 use super::{UnpadPlan, UnpadShape};
 use crate::data::layout::{Cells, Grid, Occupied};
 use crate::device::abi::Unpad;
-use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, Parameter};
+use crate::device::{Arena, Buffer, DeviceError, Gpu, Operands, parameter};
 
-// SAFETY: bindgen makes it of the header that the kernels are compiled with.
-unsafe impl cudarc::driver::DeviceRepr for Unpad {}
-// SAFETY: as above; it has no padding.
-unsafe impl Parameter for Unpad {
-    fn shapes(&self) -> String {
-        format!("{} sets of {} cells with {} features", self.sets, self.n_max, self.features)
-    }
-}
+parameter!(Unpad: |self| format!("{} sets of {} cells with {} features", self.sets, self.n_max, self.features));
 
 /// Which cells are documents, on a GPU.
 #[derive(Debug)]
