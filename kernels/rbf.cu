@@ -1,6 +1,7 @@
 #include "rbf.h"
 
 #include "rbf.cuh"
+#include "row.cuh"
 #include "wide.cuh"
 
 // The rbf input: each feature becomes K activations about learned centres, which a linear layer takes.
@@ -44,14 +45,24 @@ using namespace rbf;
 
 using Given = gemm::Matrix<const uint16_t>;
 
+// The centres of eight columns, from a multiple of 8 on.
+__device__ __forceinline__ void load_centers(float (&to)[PIECE], const Basis &basis, int column) {
+    if (column + PIECE <= basis.columns) {
+        load_piece(to, basis.centers + column);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < PIECE; ++j) to[j] = basis.center(column + j);
+}
+
 // Makes φ of TILE_ROWS rows and 64 columns in bf16. A thread makes eight neighbouring columns of every so many-th row.
 template <int TILE_ROWS>
 __device__ __forceinline__ void make(Tile<64> to, const Basis &basis, int first_row, int first_column) {
     constexpr int AT_ONCE = THREADS / 8, COUNT = TILE_ROWS / AT_ONCE;
     const int row = threadIdx.x / 8, piece = threadIdx.x % 8;
     const int column = first_column + piece * 8, number = column / basis.per_feature;
-    float middle[8], before[COUNT];
-    basis.load_centers(middle, column);
+    float middle[PIECE], before[COUNT];
+    load_centers(middle, basis, column);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) before[i] = basis.feature(first_row + row + i * AT_ONCE, number);
     // The columns that begin another feature, a bit each.

@@ -28,19 +28,6 @@ struct Basis {
     __device__ __forceinline__ float center(int column) const {
         return column < columns ? ptx::load_constant(centers + column) : FAR;
     }
-
-    // The centres of eight columns, from a multiple of 8 on.
-    __device__ __forceinline__ void load_centers(float (&to)[8], int column) const {
-        if (column + 8 <= columns) {
-            const auto *from = reinterpret_cast<const float4 *>(centers + column);
-            const auto low = ptx::load_constant(from), high = ptx::load_constant(from + 1);
-            to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-            to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-            return;
-        }
-#pragma unroll
-        for (int j = 0; j < 8; ++j) to[j] = center(column + j);
-    }
 };
 
 // Of a kernel's arguments.
