@@ -85,6 +85,9 @@ mod score_loss;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/unpad.rs"]
 mod unpad;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/warpgroups.rs"]
+mod warpgroups;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod emulated {

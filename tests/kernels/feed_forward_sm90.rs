@@ -22,6 +22,10 @@ use crate::feed_forward::{
     projects_as_a_kernel_of_its_own, rows_behind_the_last, stays_in_its_row, weights_that_are_too_short,
 };
 use crate::ladder::ladder;
+use crate::warpgroups::{
+    UNWRITTEN, fewer_bytes_than_come, operands_that_are_replaced, operands_that_one_block_alone_gets_back,
+    the_other_phase,
+};
 
 ladder!(FAMILY, of_sm_90);
 
@@ -30,8 +34,6 @@ pub const FAMILY: Family =
 
 /// Bugs are planted in the narrowest kernel: the others are the same template.
 const NARROW: &str = "feed_forward_wgmma_c64";
-
-const UNWRITTEN: &str = "is read before anything is written to it";
 
 /// In what the kernels of both directions share: each is to find it in its own.
 pub const fn rows_that_products_may_not_see(kernels: &'static str) -> Bug {
@@ -114,14 +116,7 @@ const BUGS: [Bug; 43] = [
         kernels: NARROW,
         found_by: &["is overwritten while a wgmma_m64k16_bf16 reads it"],
     },
-    Bug {
-        what: "the other phase",
-        file: "ring_sm90.cuh",
-        right: "ptx::mbarrier_wait(full(), phase);",
-        wrong: "ptx::mbarrier_wait(full(), phase ^ 1);",
-        kernels: NARROW,
-        found_by: &[UNWRITTEN, "is under way", "deadlock"],
-    },
+    the_other_phase(NARROW),
     Bug {
         what: "weights of other columns",
         file: "feed_forward_sm90.cuh",
@@ -213,18 +208,7 @@ const BUGS: [Bug; 43] = [
         kernels: NARROW,
         found_by: &["of the cluster has exited"],
     },
-    Bug {
-        what: "fewer bytes than come",
-        file: "ring_sm90.cuh",
-        right: "ptx::mbarrier_arrive_expect(full(), BYTES);",
-        wrong: "ptx::mbarrier_arrive_expect(full(), BYTES / 2);",
-        kernels: NARROW,
-        found_by: &[
-            UNWRITTEN,
-            "bytes more than it expects",
-            "is read while a tensor_load into it is under way",
-        ],
-    },
+    fewer_bytes_than_come(NARROW),
     Bug {
         what: "weights for one block alone",
         file: "feed_forward_sm90.cuh",
@@ -233,22 +217,8 @@ const BUGS: [Bug; 43] = [
         kernels: NARROW,
         found_by: &["deadlock"],
     },
-    Bug {
-        what: "weights that are replaced while they are read",
-        file: "ring_sm90.cuh",
-        right: "        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));\n",
-        wrong: "",
-        kernels: NARROW,
-        found_by: &["is overwritten while", "one arrival more", "deadlock"],
-    },
-    Bug {
-        what: "weights that one block alone gets back",
-        file: "ring_sm90.cuh",
-        right: "if (lane < BLOCKS) ptx::mbarrier",
-        wrong: "if (lane < 1) ptx::mbarrier",
-        kernels: NARROW,
-        found_by: &["one arrival more", "deadlock"],
-    },
+    operands_that_are_replaced(NARROW),
+    operands_that_one_block_alone_gets_back(NARROW),
     Bug {
         what: "columns of the chunk behind",
         file: "feed_forward_sm90.cu",

@@ -27,6 +27,11 @@ use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
 use crate::linear::{LAYERS, deviations_of_layers};
+use crate::warpgroups::{
+    UNWRITTEN, a_block_that_exits_too_early, a_shared_operand_for_one_block, fewer_bytes_than_come,
+    mbarriers_that_the_other_block_has_not_made, operands_that_are_replaced,
+    operands_that_one_block_alone_gets_back, the_first_blocks_rows_for_both, the_other_phase,
+};
 
 ladder!(FAMILY, of_sm_90);
 
@@ -37,8 +42,6 @@ const FORWARD: &str = "linear_wgmma_forward";
 const INPUT: &str = "linear_wgmma_backward_input";
 const WEIGHTS: &str = "linear_wgmma_weights";
 
-const UNWRITTEN: &str = "is read before anything is written to it";
-
 const BUGS: [Bug; 36] = [
     Bug {
         what: "mbarriers that copies do not see",
@@ -48,58 +51,12 @@ const BUGS: [Bug; 36] = [
         kernels: "",
         found_by: &["has not called fence_mbarrier_init since"],
     },
-    Bug {
-        what: "mbarriers that the other block has not made yet",
-        file: "wide_sm90.cuh",
-        right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
-        wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
-        kernels: "",
-        found_by: &["no mbarrier has been made of byte"],
-    },
-    Bug {
-        what: "a block that exits while the other one tells it",
-        file: "wide_sm90.cuh",
-        right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
-        wrong: "",
-        kernels: "",
-        found_by: &["of the cluster has exited"],
-    },
-    Bug {
-        what: "the other phase",
-        file: "ring_sm90.cuh",
-        right: "ptx::mbarrier_wait(full(), phase);",
-        wrong: "ptx::mbarrier_wait(full(), phase ^ 1);",
-        kernels: "",
-        found_by: &[UNWRITTEN, "is under way", "deadlock"],
-    },
-    Bug {
-        what: "fewer bytes than come",
-        file: "ring_sm90.cuh",
-        right: "ptx::mbarrier_arrive_expect(full(), BYTES);",
-        wrong: "ptx::mbarrier_arrive_expect(full(), BYTES / 2);",
-        kernels: "",
-        found_by: &[
-            UNWRITTEN,
-            "bytes more than it expects",
-            "is read while a tensor_load into it is under way",
-        ],
-    },
-    Bug {
-        what: "operands that are replaced while they are read",
-        file: "ring_sm90.cuh",
-        right: "        ptx::mbarrier_wait(empty(), phase ^ (is_lent ? 0 : 1));\n",
-        wrong: "",
-        kernels: "",
-        found_by: &["is overwritten while", "one arrival more", "deadlock"],
-    },
-    Bug {
-        what: "operands that one block alone gets back",
-        file: "ring_sm90.cuh",
-        right: "if (lane < BLOCKS) ptx::mbarrier",
-        wrong: "if (lane < 1) ptx::mbarrier",
-        kernels: "",
-        found_by: &["one arrival more", "deadlock"],
-    },
+    mbarriers_that_the_other_block_has_not_made(""),
+    a_block_that_exits_too_early(""),
+    the_other_phase(""),
+    fewer_bytes_than_come(""),
+    operands_that_are_replaced(""),
+    operands_that_one_block_alone_gets_back(""),
     Bug {
         what: "operands that are kept",
         file: "wide_sm90.cuh",
@@ -164,14 +121,7 @@ const BUGS: [Bug; 36] = [
         kernels: "",
         found_by: &["bytes more than it expects", "under way", "is overwritten while", UNWRITTEN],
     },
-    Bug {
-        what: "the columns' operand for one block alone",
-        file: "wide_sm90.cuh",
-        right: "ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);",
-        wrong: "ptx::tensor_load(to, map, 0, row, panel, full(), 1 << ptx::cluster_rank());",
-        kernels: "",
-        found_by: &["deadlock"],
-    },
+    a_shared_operand_for_one_block(""),
     Bug {
         what: "both parts of the columns' operand in the place of one",
         file: "wide_sm90.cuh",
@@ -220,14 +170,7 @@ const BUGS: [Bug; 36] = [
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "the first block's rows for both",
-        file: "wide_sm90.cuh",
-        right: "(pair / tiles * BLOCKS + ptx::cluster_rank()) * ROWS;",
-        wrong: "pair / tiles * BLOCKS * ROWS;",
-        kernels: FORWARD,
-        found_by: &[WRONG_RESULTS],
-    },
+    the_first_blocks_rows_for_both(FORWARD),
     Bug {
         what: "what finishes a gradient in the place of operands that others still read",
         file: "wide_sm90.cuh",

@@ -42,3 +42,4 @@ mod score_loss;
 mod sources;
 mod step;
 mod unpad;
+mod warpgroups;

@@ -22,6 +22,10 @@ use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
 use crate::linear_sm90::map;
+use crate::warpgroups::{
+    UNWRITTEN, a_block_that_exits_too_early, a_shared_operand_for_one_block,
+    mbarriers_that_the_other_block_has_not_made, the_first_blocks_rows_for_both,
+};
 
 ladder!(FAMILY, of_sm_90);
 
@@ -32,33 +36,10 @@ const FORWARD: &str = "rbf_wgmma_forward";
 const WEIGHTS: &str = "rbf_wgmma_backward_weights";
 const CENTERS: &str = "rbf_wgmma_backward_centers";
 
-const UNWRITTEN: &str = "is read before anything is written to it";
-
 const BUGS: [Bug; 48] = [
-    Bug {
-        what: "mbarriers that the other block has not made yet",
-        file: "wide_sm90.cuh",
-        right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
-        wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
-        kernels: "",
-        found_by: &["no mbarrier has been made of byte"],
-    },
-    Bug {
-        what: "a block that exits while the other one tells it",
-        file: "wide_sm90.cuh",
-        right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
-        wrong: "",
-        kernels: "",
-        found_by: &["of the cluster has exited"],
-    },
-    Bug {
-        what: "the operand that blocks share for one of them alone",
-        file: "wide_sm90.cuh",
-        right: "ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);",
-        wrong: "ptx::tensor_load(to, map, 0, row, panel, full(), 1 << ptx::cluster_rank());",
-        kernels: "",
-        found_by: &["deadlock"],
-    },
+    mbarriers_that_the_other_block_has_not_made(""),
+    a_block_that_exits_too_early(""),
+    a_shared_operand_for_one_block(""),
     Bug {
         what: "the other block's weights",
         file: "rbf_sm90.cu",
@@ -67,14 +48,7 @@ const BUGS: [Bug; 48] = [
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "the first block's rows for both",
-        file: "wide_sm90.cuh",
-        right: "(pair / tiles * BLOCKS + ptx::cluster_rank()) * ROWS;",
-        wrong: "pair / tiles * BLOCKS * ROWS;",
-        kernels: FORWARD,
-        found_by: &[WRONG_RESULTS],
-    },
+    the_first_blocks_rows_for_both(FORWARD),
     Bug {
         what: "activations of the first warp's rows",
         file: "rbf_sm90.cu",
