@@ -29,11 +29,11 @@
 // Writes      as there.
 // Cost        as there, but that each operand's bytes come from L2 for 256 rows and for 256 columns: two thirds of what
 //             linear_wide.cu asks for a product, and of results' bias four times as much (of 768 outputs of 256 inputs 70 % in
-//             all); and in shared memory 1.0 cycles a product, 0.625 of operands and 0.375 of what
-//             comes in, 1.1 where each block sums up db, which reads dy again. By the rates of an H100 (798e12 FLOP/s, a
-//             wavefront a cycle and multiprocessor at 1.7 GHz, 5.5e12 B/s of L2) the weights' gradients of a block of C = 256,
-//             G = 1024 are to take 2.05 ns a row of requests, which bound them, 1.85 of products, 1.73 of wavefronts. No card
-//             has run it.
+//             all); and in shared memory 1.0 cycles a product, 0.625 of operands and 0.375 of what comes in, 1.1 where each
+//             block sums up db, which reads dy again. By the rates of an H100 (798e12 FLOP/s, a wavefront a cycle and
+//             multiprocessor at 1.7 GHz, 5.5e12 B/s of L2) the weights' gradients of a block of C = 256, G = 1024 and of its
+//             projections are to take 2.39 ns a row of bytes, at 3.0e12 B/s, which bound them, 2.05 of requests, 1.85 of
+//             products, 1.73 of wavefronts. No card has run it.
 
 namespace linear::wgmma {
 namespace {
