@@ -62,6 +62,9 @@ mod linear_wide;
 #[path = "../tests/kernels/loss.rs"]
 mod loss;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../tests/kernels/norm_linear.rs"]
+mod norm_linear;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../tests/kernels/optimizer.rs"]
 mod optimizer;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

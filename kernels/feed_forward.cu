@@ -295,7 +295,9 @@ template <int C, int ROWS> __device__ __forceinline__ void forward(const FeedFor
     const int first = blockIdx.x * ROWS, valid = p.rows - first;
     Weights<C, ROWS> weights(p);
     weights.load(0);
-    norm_before(p, norm_rows<C, ROWS>(first, valid), [](int row) { return piece<ROWS>(Place::X, row, ptx::thread() & 31); });
+    layer_norm::forward_rows({p.x, p.added, p.before.scale, p.before.shift, p.before.statistics, p.attended, p.period, p.eps},
+                             norm_rows<C, ROWS>(first, valid), valid,
+                             [](int row) { return piece<ROWS>(Place::X, row, ptx::thread() & 31); });
     Results<C, ROWS> results;
     network<C, ROWS>(results, p, weights);
     // All threads are done with inner rows, whose place sums take.

@@ -3,8 +3,8 @@
 
 #include "feed_forward.h"
 
-#include "feed_forward_norm.cuh"
 #include "gemm.cuh"
+#include "norm_rows.cuh"
 
 namespace feed_forward {
 
@@ -69,7 +69,7 @@ template <int ROWS> __device__ __forceinline__ ptx::Shared piece(int place, int 
 }
 
 // The block's rows as LayerNorm has them, each warp some that are one behind the other.
-template <int C, int ROWS> __device__ __forceinline__ NormRows<C, ROWS * 32 / THREADS> norm_rows(int first, int valid) {
+template <int C, int ROWS> __device__ __forceinline__ layer_norm::NormRows<C, ROWS * 32 / THREADS> norm_rows(int first, int valid) {
     constexpr int OF_WARP = ROWS * 32 / THREADS;
     const int warp = ptx::thread() / 32;
     return {first, valid, warp * OF_WARP};

@@ -162,13 +162,13 @@ __device__ __forceinline__ void put_rows(float (&results)[M][N][4], int row, int
     });
 }
 
-// Backward of a LayerNorm of the block's rows, as `norm_backward` has it, and the block's part of sums over rows.
+// Backward of a LayerNorm of the block's rows, as `layer_norm::backward_rows` has it, and the block's part of sums over rows.
 template <int C, int ROWS, class Load, class Gradient, class Store>
 __device__ __forceinline__ void norm_and_sums(const FeedForwardNorm &p, int first, int valid, const Load &load,
                                               const Gradient &gradient, const Store &store) {
     const auto rows = norm_rows<C, ROWS>(first, valid);
     layer_norm::Columns<1> own{};
-    norm_backward(own, p.weight, p.statistics, rows, load, gradient, store);
+    layer_norm::backward_rows(own, p.weight, p.statistics, rows, load, gradient, store);
     const ptx::Shared sums = ptx::shared_base() + Place<C, ROWS>::SUMS;
     if (rows.inside()) own.put(sums + threadIdx.x / 32 * 8 * C, 0, rows.column(), C);
     ptx::barrier();
@@ -184,11 +184,11 @@ __device__ __forceinline__ void behind_backward(const FeedForwardBackward &p, in
     norm_and_sums<C, ROWS>(
         p.behind, first, valid,
         [&](size_t at) {
-            Row row{load_pieces(p.behind.added + at, p.behind.x + at)};
+            layer_norm::Row row{layer_norm::load_pieces(p.behind.added + at, p.behind.x + at)};
             if (!is_projected) row.d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
             return row;
         },
-        [&](const Row &loaded, int row) {
+        [&](const layer_norm::Row &loaded, int row) {
             ptx::store_shared(piece<ROWS>(Place<C, ROWS>::X, row, lane), loaded.of.x);
             return is_projected ? ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane)) : loaded.d;
         },
@@ -202,11 +202,11 @@ __device__ __forceinline__ void behind_backward(const FeedForwardBackward &p, in
 template <int C, int ROWS>
 __device__ __forceinline__ void before_backward(const FeedForwardBackward &p, int first, int valid) {
     const int lane = ptx::thread() & 31, period = p.before.period;
-    Repeated<C> added{p.before.added, period, norm_rows<C, ROWS>(first, valid).repeated(period)};
+    layer_norm::Repeated<C> added{p.before.added, period, norm_rows<C, ROWS>(first, valid).repeated(period)};
     norm_and_sums<C, ROWS>(
         p.before, first, valid,
-        [&](size_t at) { return Row{load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
-        [&](const Row &, int row) {
+        [&](size_t at) { return layer_norm::Row{layer_norm::load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
+        [&](const layer_norm::Row &, int row) {
             return ptx::load_shared<uint4>(piece<ROWS>(Place<C, ROWS>::DY, row, lane));
         },
         [&](uint4 packed, int row, size_t at) {

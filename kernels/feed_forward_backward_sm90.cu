@@ -189,7 +189,7 @@ template <int C> struct Multiplier : Rows<C> {
         const auto rows = norm_rows();
         const int warp = ptx::thread() / 32 - GROUP / 32;
         layer_norm::Columns<1> own{};
-        norm_backward(own, norm.weight, norm.statistics, rows, load, gradient, store);
+        layer_norm::backward_rows(own, norm.weight, norm.statistics, rows, load, gradient, store);
         if (rows.inside()) own.put(sums + warp * 8 * C, 0, rows.column(), C);
         if (group() == 1) {
             ptx::barrier_sync(SUMMED, threads());
@@ -207,11 +207,11 @@ template <int C> struct Multiplier : Rows<C> {
         norm_and_sums(
             p.behind, ring.weights().begin,
             [&](size_t at) {
-                Row row{load_pieces(p.behind.added + at, p.behind.x + at)};
+                layer_norm::Row row{layer_norm::load_pieces(p.behind.added + at, p.behind.x + at)};
                 if (!is_projected()) row.d = ptx::load_global(reinterpret_cast<const uint4 *>(p.d + at));
                 return row;
             },
-            [&](const Row &loaded, int row) {
+            [&](const layer_norm::Row &loaded, int row) {
                 ptx::store_shared(x.at(row, lane % 8), loaded.of.x);
                 return is_projected() ? ptx::load_shared<uint4>(dy.at(row, lane % 8)) : loaded.d;
             },
@@ -240,11 +240,11 @@ template <int C> struct Multiplier : Rows<C> {
     __device__ __forceinline__ void before_backward() const {
         const int lane = Rows<C>::lane(), period = p.before.period;
         const Tile<64> dx = tile(DY<C> + lane / 8);
-        Repeated<C> added{p.before.added, period, norm_rows().repeated(period)};
+        layer_norm::Repeated<C> added{p.before.added, period, norm_rows().repeated(period)};
         norm_and_sums(
             p.before, ptx::shared_base(),
-            [&](size_t at) { return Row{load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
-            [&](const Row &, int row) { return ptx::load_shared<uint4>(dx.at(row, lane % 8)); },
+            [&](size_t at) { return layer_norm::Row{layer_norm::load_pieces(p.before.x + at, added.next(lane * PIECE))}; },
+            [&](const layer_norm::Row &, int row) { return ptx::load_shared<uint4>(dx.at(row, lane % 8)); },
             [&](uint4 packed, int row, size_t at) {
                 if (row < valid) ptx::store_global(reinterpret_cast<uint4 *>(p.d + at), packed);
             });

@@ -125,7 +125,8 @@ template <int C> struct Multiplier : Rows<C> {
     __device__ __forceinline__ void norm_before() const {
         const int piece = Rows<C>::lane() % 8;
         const Tile<64> columns = tile(Rows<C>::lane() / 8);
-        feed_forward::norm_before(p, norm_rows(), [&](int row) { return columns.at(row, piece); });
+        layer_norm::forward_rows({p.x, p.added, p.before.scale, p.before.shift, p.before.statistics, p.attended, p.period, p.eps},
+                                 norm_rows(), valid, [&](int row) { return columns.at(row, piece); });
     }
 
     // results += hidden · weight2ᵀ of a chunk.

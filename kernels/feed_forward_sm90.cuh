@@ -6,8 +6,8 @@
 
 #include "feed_forward_sm90.h"
 
-#include "feed_forward_norm.cuh"
 #include "gemm.cuh"
+#include "norm_rows.cuh"
 #include "ring_sm90.cuh"
 #include "warpgroup_sm90.cuh"
 
@@ -123,7 +123,7 @@ template <int C> struct Rows {
     }
 
     // The warp's, as LayerNorm has them.
-    __device__ __forceinline__ NormRows<C, WARP_ROWS> norm_rows() const { return {first, valid, warp_row()}; }
+    __device__ __forceinline__ layer_norm::NormRows<C, WARP_ROWS> norm_rows() const { return {first, valid, warp_row()}; }
 
     // Shows what its warps have put into tiles to products of the warpgroup.
     static __device__ __forceinline__ void show() {

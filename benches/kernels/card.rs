@@ -16,6 +16,8 @@ pub const HEADS: Heads = Heads { count: 8, width: 32 };
 /// Blocks, and inducing points of each.
 pub const BLOCKS: usize = 6;
 pub const POINTS: usize = 20;
+/// Documents of a single query.
+pub const QUERY: usize = 500;
 /// Documents of a set.
 pub const SIZES: [usize; 2] = [40, 384];
 

@@ -1,5 +1,6 @@
-//! Every kernel that a training step of full size launches, alone and on a GPU, and a whole step, by the GPU's own time. On the
-//! first GPU, or number `SETRANK_BENCH_DEVICE`; where there is none, there is nothing to measure.
+//! Every kernel that a training step of full size launches, and what a single query has besides, alone and on a GPU, and a whole
+//! step, by the GPU's own time. On the first GPU, or number `SETRANK_BENCH_DEVICE`; where there is none, there is nothing to
+//! measure.
 
 mod attention;
 mod card;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
             features::ordinals(criterion, card);
             linear::points(criterion, card);
             network::layer_norm(criterion, card);
+            network::query(criterion, card);
             scores::head(criterion, card);
             scores::losses(criterion, card);
             gradients::sums(criterion, card);

@@ -13,10 +13,13 @@ use setrank::ops::feed_forward::{
 use setrank::ops::layer_norm::{
     DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward,
 };
-use setrank::ops::linear::{Activation, DeviceLinear, Layout, LinearShape, PendingInput};
+use setrank::ops::linear::{
+    Activation, BlockSize, DeviceLinear, Layout, LinearShape, PendingInput, linear_forward,
+};
+use setrank::ops::norm_linear::{NormForward, norm_linear_forward_by};
 use setrank::ops::partial_sums::PendingSums;
 
-use crate::card::{Card, HEADS, HIDDEN, INNER, POINTS, SIZES};
+use crate::card::{Card, HEADS, HIDDEN, INNER, POINTS, QUERY, SIZES};
 use crate::memory::Memory;
 use crate::timing::Measured;
 
@@ -104,6 +107,40 @@ pub fn layer_norm(criterion: &mut Criterion, card: &Card) {
             layer_norm_backward(gpu, &mut d, &norm.backward(), sums, shape)
         }))
     });
+}
+
+/// LayerNorm and the network's first layer of a single query's documents, as one kernel and as two.
+pub fn query(criterion: &mut Criterion, card: &Card) {
+    let (gpu, rows) = (&card.gpu, QUERY);
+    let (shape, of_norm) =
+        (LinearShape { rows, inputs: HIDDEN, outputs: INNER }, NormShape { rows, width: HIDDEN });
+    for (name, is_one) in [("a query's first layer", true), ("the same as two kernels", false)] {
+        Measured::rows("norm_linear", name, rows).launches(criterion, card, |memory| {
+            let Norm { x, added, mut statistics, parameters, .. } = Norm::new(memory, rows)?;
+            let layer = Layer::new(memory, HIDDEN, INNER)?;
+            let (mut normalized, mut y) = (memory.taken(rows * HIDDEN)?, memory.taken(rows * INNER)?);
+            Ok(Box::new(move || {
+                let (layer, norm) = (layer.get(), device_norm(&parameters));
+                let (rows, statistics, x, added) = (&mut normalized, &mut statistics, &x, &added);
+                let before = NormForward { rows, statistics, x, added, norm };
+                if is_one {
+                    let blocks = BlockSize::Few;
+                    return norm_linear_forward_by(
+                        gpu,
+                        blocks,
+                        before,
+                        &mut y,
+                        Layout::Rows,
+                        layer,
+                        Activation::Relu,
+                        shape,
+                    );
+                }
+                before.compute(gpu, of_norm)?;
+                linear_forward(gpu, &mut y, Layout::Rows, &normalized, layer, Activation::Relu, shape)
+            }))
+        });
+    }
 }
 
 /// The rows of a network, and the blocks of its kernel.

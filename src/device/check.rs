@@ -9,8 +9,8 @@
 
 use super::{Buffer, DeviceError, Element, Gpu, Room};
 use crate::ops::{
-    attention, embed, feed_forward, gather, layer_norm, linear, loss, optimizer, partial_sums, rbf, row_sums,
-    score, score_loss, unpad,
+    attention, embed, feed_forward, gather, layer_norm, linear, loss, norm_linear, optimizer, partial_sums,
+    rbf, row_sums, score, score_loss, unpad,
 };
 
 /// What of all errors the rule is about.
@@ -211,7 +211,7 @@ macro_rules! families {
 }
 
 /// Every family.
-pub const FAMILIES: [FamilyCheck; 23] = families![
+pub const FAMILIES: [FamilyCheck; 24] = families![
     "gather": gather::check,
     "unpad": unpad::check,
     "rbf": rbf::check,
@@ -225,6 +225,7 @@ pub const FAMILIES: [FamilyCheck; 23] = families![
     "attention_sm90": attention::check::warpgroups,
     "attention_naive": attention::check::naive,
     "layer_norm": layer_norm::check,
+    "norm_linear": norm_linear::check,
     "feed_forward": feed_forward::check,
     "feed_forward_sm90": feed_forward::check::warpgroups,
     "feed_forward_backward": feed_forward::check::backward,

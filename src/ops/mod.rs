@@ -18,6 +18,8 @@ pub mod layer_norm;
 pub mod linear;
 pub mod loss;
 #[cfg(feature = "cuda")]
+pub mod norm_linear;
+#[cfg(feature = "cuda")]
 pub mod optimizer;
 #[cfg(feature = "cuda")]
 pub mod partial_sums;

@@ -12,11 +12,12 @@ use setrank_emulator::launch::{Buffer, Launch, Pointer};
 use crate::{
     attention, attention_naive, attention_sm90, embed, feed_forward, feed_forward_backward,
     feed_forward_backward_sm90, feed_forward_sm90, gather, layer_norm, linear, linear_few_rows, linear_sm90,
-    linear_wide, loss, optimizer, partial_sums, rbf, rbf_sm90, row_sums, score, score_loss, unpad,
+    linear_wide, loss, norm_linear, optimizer, partial_sums, rbf, rbf_sm90, row_sums, score, score_loss,
+    unpad,
 };
 
 /// Every family: counters, resources and machine code are looked at for all of them.
-pub const ALL: [&Family; 23] = [
+pub const ALL: [&Family; 24] = [
     &gather::FAMILY,
     &unpad::FAMILY,
     &rbf::FAMILY,
@@ -30,6 +31,7 @@ pub const ALL: [&Family; 23] = [
     &attention_sm90::FAMILY,
     &attention_naive::FAMILY,
     &layer_norm::FAMILY,
+    &norm_linear::FAMILY,
     &feed_forward::FAMILY,
     &feed_forward_sm90::FAMILY,
     &feed_forward_backward::FAMILY,

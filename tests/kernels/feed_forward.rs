@@ -127,7 +127,7 @@ pub const fn a_wait_for_too_few_copies(kernels: &'static str) -> Bug {
 pub const fn a_period_left_out(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
     Bug {
         what: "added rows that do not come again",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "    if (++of_added == period) of_added = 0;",
         wrong: "    ++of_added;",
         kernels,
@@ -138,7 +138,7 @@ pub const fn a_period_left_out(kernels: &'static str, found_by: &'static [&'stat
 pub const fn added_rows_of_the_first_block(kernels: &'static str) -> Bug {
     Bug {
         what: "added rows of the first block",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "return (first + begin) % period;",
         wrong: "return begin % period;",
         kernels,
@@ -149,7 +149,7 @@ pub const fn added_rows_of_the_first_block(kernels: &'static str) -> Bug {
 pub const fn rows_behind_the_last(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
     Bug {
         what: "rows behind the last that are read",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "return first + min(row, valid - 1);",
         wrong: "return first + row;",
         kernels,
@@ -292,7 +292,7 @@ const BUGS: [Bug; 29] = [
     added_rows_of_the_first_block(NARROW),
     Bug {
         what: "rows of the LayerNorm before that nobody puts there",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "            ptx::store_shared(place(row + i), packed);\n",
         wrong: "",
         kernels: NARROW,
@@ -300,7 +300,7 @@ const BUGS: [Bug; 29] = [
     },
     Bug {
         what: "another row's statistics",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "if (lane == i) of_lane = statistics;",
         wrong: "of_lane = statistics;",
         kernels: NARROW,
@@ -308,8 +308,8 @@ const BUGS: [Bug; 29] = [
     },
     Bug {
         what: "statistics behind the last",
-        file: "feed_forward_norm.cuh",
-        right: "lane < NORM_ROWS && row + lane < rows.valid",
+        file: "norm_rows.cuh",
+        right: "lane < NORM_ROWS && row + lane < stored",
         wrong: "lane < NORM_ROWS",
         kernels: NARROW,
         found_by: &["of `statistics before` of"],

@@ -256,7 +256,7 @@ const BUGS: [Bug; 32] = [
     },
     Bug {
         what: "rows behind the last that count",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "row + i < rows.valid ? packed : make_uint4(0, 0, 0, 0)",
         wrong: "packed",
         kernels: "feed_forward_backward_c256",

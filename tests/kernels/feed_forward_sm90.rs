@@ -170,7 +170,7 @@ const BUGS: [Bug; 43] = [
     added_rows_of_the_first_block(NARROW),
     Bug {
         what: "rows of the LayerNorm before that nobody puts there",
-        file: "feed_forward_norm.cuh",
+        file: "norm_rows.cuh",
         right: "            ptx::store_shared(place(row + i), packed);\n",
         wrong: "",
         kernels: NARROW,

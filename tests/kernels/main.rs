@@ -29,6 +29,7 @@ mod linear_sm90;
 mod linear_wide;
 mod loss;
 mod model;
+mod norm_linear;
 mod operands;
 mod optimizer;
 mod partial_sums;

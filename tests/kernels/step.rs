@@ -11,6 +11,8 @@ use setrank::config::{Encoder, ModelConfig};
 use setrank::data::batch::Batch;
 use setrank::device::Gpu;
 use setrank::device::choice::{Fusion, KernelChoice, MatrixKernels};
+use setrank::model::gpu::GpuScorer;
+use setrank::model::scorer::Scorer;
 use setrank::model::setrank::{SetRank, TrainingStep};
 use setrank::ops::loss::Loss;
 use setrank::rng::{Rng, Stream};
@@ -35,6 +37,21 @@ fn on_card<R>(size: usize, run: impl FnOnce(&Driver) -> R) -> R {
     driver::with(&card, run).unwrap()
 }
 
+/// `sets` sets of `size` documents.
+fn batch(config: &ModelConfig, [sets, size]: [usize; 2]) -> Batch {
+    let mut rng = Rng::new(1, Stream::Synth, 0);
+    let documents = sets * size;
+    Batch {
+        queries: (0..sets).collect(),
+        offsets: (0..=sets).map(|set| set * size).collect(),
+        rows: (0..documents).collect(),
+        features: (0..documents * config.input_size()).map(|_| rng.normal() as f32).collect(),
+        feature_dropout: None,
+        labels: (0..documents).map(|_| rng.below(5) as f32).collect(),
+        ordinals: Vec::new(),
+    }
+}
+
 /// Takes one training step of the model on `sets` sets of `size` documents, and gives what `found` finds before and after it.
 fn step<R>(
     driver: &Driver,
@@ -44,17 +61,7 @@ fn step<R>(
     found: impl Fn(&Driver) -> R,
 ) -> [R; 2] {
     let model = SetRank::new(config.clone()).unwrap();
-    let mut rng = Rng::new(1, Stream::Synth, 0);
-    let documents = sets * size;
-    let batch = Batch {
-        queries: (0..sets).collect(),
-        offsets: (0..=sets).map(|set| set * size).collect(),
-        rows: (0..documents).collect(),
-        features: (0..documents * config.input_size()).map(|_| rng.normal() as f32).collect(),
-        feature_dropout: None,
-        labels: (0..documents).map(|_| rng.below(5) as f32).collect(),
-        ordinals: Vec::new(),
-    };
+    let batch = batch(config, [sets, size]);
     let weights = Weights::new(model.layout().init(1));
     let adam = AdamConfig { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
     let objective = Objective { loss: Loss::AttentionRank, clip: 1.0, adam, ema: 0.0 };
@@ -319,5 +326,37 @@ fn the_last_rung_costs_little_more_than_the_design() {
         let tiles = if size == 40 || encoder == Encoder::Imsab { 3.5 * attention / 2.0 } else { 0.0 };
         let most = MOST_OPERATIONS * (operations + tiles);
         assert!(found.operations() <= most, "{encoder:?} {size}: {} of {operations}", found.operations());
+    }
+}
+
+/// A single query on a large card: its networks are a launch for each layer, which has the LayerNorm in front of it. Without, the bits
+/// are the same.
+#[test]
+fn a_query_is_few_launches() {
+    for (encoder, launches) in [(Encoder::Msab, [27, 38]), (Encoder::Imsab, [52, 75])] {
+        let config = ModelConfig {
+            num_features: 20,
+            encoder,
+            hidden_size: 64,
+            num_heads: 2,
+            ffn_size: 128,
+            num_inducing: 5,
+            ..ModelConfig::default()
+        };
+        let parameters: Vec<f32> = SetRank::new(config.clone()).unwrap().layout().init(1);
+        let card = Configuration { multiprocessors: Some(132), ..Configuration::default() };
+        let [fused, apart] = [Fusion::All, Fusion::Attention].map(|fuse| {
+            driver::with(&card, |driver| {
+                let gpu = Gpu::new(0).unwrap().with_fusion(fuse);
+                let mut scorer = GpuScorer::new(gpu, &config, &parameters).unwrap();
+                let before = driver.counters().launches;
+                scorer.begin(&batch(&config, [1, 40])).unwrap();
+                let scores = scorer.finish().unwrap().to_vec();
+                (scores, driver.counters().launches - before)
+            })
+            .unwrap()
+        });
+        assert_eq!([fused.1, apart.1], launches, "{encoder:?}");
+        assert_eq!(fused.0, apart.0, "{encoder:?}");
     }
 }

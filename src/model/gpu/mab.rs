@@ -15,10 +15,11 @@ use crate::ops::attention::{
     AttentionScratch, DeviceAttention, Heads, Qkv, QkvGradients, attention_backward, attention_forward,
 };
 use crate::ops::dropout::Dropout;
-use crate::ops::layer_norm::{NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
+use crate::ops::layer_norm::{NormBackward, NormShape, layer_norm_backward};
 use crate::ops::linear::{
     Activation, LayerGradients, Layout, LinearShape, PendingInput, linear_backward_weights, linear_forward,
 };
+use crate::ops::norm_linear::{NormForward, norm_linear_forward};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::row_sums::{Repeats, sum_repeats};
 
@@ -131,6 +132,16 @@ impl Pass<'_> {
         linear_forward(self.gpu, &mut out, self.layout(), x, layer.get(), self.activation(), shape)
     }
 
+    /// LayerNorm, and `then` of what it gives.
+    pub fn normalize(&self, norm: NormForward<'_>, then: Option<Projection>) -> Result<(), DeviceError> {
+        let Some(Projection { slots, mut out }) = then else {
+            let shape = self.norm_shape(norm.x);
+            return norm.compute(self.gpu, shape);
+        };
+        let (layer, shape) = (self.params.layer(&slots)?, self.projection(&slots, norm.x));
+        norm_linear_forward(self.gpu, norm, &mut out, self.layout(), layer.get(), self.activation(), shape)
+    }
+
     /// The gradients of a projection of x, of whose output dy is the gradient.
     pub fn projection_gradients(
         &self,
@@ -195,8 +206,7 @@ pub(super) fn forward(
         let before = NormBefore { x, added, norm, statistics };
         return network::forward(pass, out, ffn, slots, before, then);
     }
-    layer_norm_forward(pass.gpu, out, statistics, x, Some(added), norm, pass.norm_shape(x))?;
-    then.map_or(Ok(()), |then| pass.project(then, out))
+    pass.normalize(NormForward { rows: out, statistics, x, added, norm }, then)
 }
 
 /// Backward of [`forward`] from the gradient in `flow` to that of the heads' results and, by the residual, of A. Gives back what

@@ -10,10 +10,11 @@ use crate::device::{Buffer, DeviceError};
 use crate::model::layout::FfnSlots;
 use crate::model::setrank::Keep;
 use crate::ops::feed_forward::{self, FeedForwardShape, Kept, feed_forward, feed_forward_backward};
-use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward};
+use crate::ops::layer_norm::{DeviceNorm, NormBackward, NormShape, layer_norm_backward};
 use crate::ops::linear::{
     Activation, InputGradient, LayerGradients, Layout, LinearShape, linear_backward_input, linear_forward,
 };
+use crate::ops::norm_linear::{NormForward, norm_linear_forward};
 
 /// The LayerNorm before a network, whose rows this takes.
 #[derive(Debug)]
@@ -56,13 +57,12 @@ pub fn forward(
         });
         return feed_forward(gpu, blocks, out, kept, statistics, x, added, layers, norms, projection, fused);
     }
-    let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
-    layer_norm_forward(gpu, attended, of_before, x, Some(added), norm_before, shape)?;
     let mut inner = pass.inner.part(0..fused.inner_values())?;
-    pass.inner_rows(&mut inner, slots, attended)?;
+    let before = NormForward { rows: attended, statistics: of_before, x, added, norm: norm_before };
+    norm_linear_forward(gpu, before, &mut inner, Layout::Rows, layer1.get(), Activation::Relu, fc1)?;
     linear_forward(gpu, output, Layout::Rows, &inner, layer2.get(), Activation::Identity, fc2)?;
-    layer_norm_forward(gpu, out, statistics, output, Some(attended), norm.get(), shape)?;
-    then.map_or(Ok(()), |then| pass.project(then, out))
+    let behind = NormForward { rows: out, statistics, x: output, added: attended, norm: norm.get() };
+    pass.normalize(behind, then)
 }
 
 /// In `flow` `[rows, C]`: gradient of [`forward`]'s output → gradient of what the LayerNorm `before` it is of.

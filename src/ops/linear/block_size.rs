@@ -46,7 +46,7 @@ impl BlockSize {
     }
 
     /// Blocks of results `[rows, columns]`; of the last pair of those by warpgroups one may have no rows.
-    pub(super) fn count(self, rows: usize, columns: usize) -> usize {
+    pub(in crate::ops) fn count(self, rows: usize, columns: usize) -> usize {
         let of_rows = rows.div_ceil(self.rows() as usize);
         let of_rows = match self {
             BlockSize::Warpgroups => of_rows.next_multiple_of(LINEAR_SM90_BLOCKS as usize),

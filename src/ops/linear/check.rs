@@ -63,7 +63,7 @@ pub enum Product {
 }
 
 /// A product of a linear layer, of bf16 operands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Problem {
     /// Sizes.
     pub shape: LinearShape,
@@ -103,7 +103,7 @@ pub fn laid_out<T: Copy>(values: &[T], outputs: usize, layout: Layout) -> Vec<T>
 pub type Answer = Vec<Vec<f64>>;
 
 /// What answers are held against.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     exact: Answer,
     plain: Vec<Answer>,
@@ -140,6 +140,11 @@ impl Problem {
         Problem { blocks, ..self }
     }
 
+    /// The same of these x `[rows, in]`.
+    pub fn of(&self, x: Vec<bf16>) -> Self {
+        Problem { x, known: OnceLock::new(), ..self.clone() }
+    }
+
     /// The launch's plan.
     pub fn plan(&self) -> Result<LinearPlan, DeviceError> {
         LinearPlan::new(self.shape, self.layout)
@@ -160,7 +165,7 @@ impl Problem {
     }
 
     /// The answer in f64, by the CPU's own layer.
-    fn exact(&self) -> Answer {
+    pub(in crate::ops) fn exact(&self) -> Answer {
         let LinearShape { rows, inputs, outputs } = self.shape;
         let [x, weight, dy, more, mask] =
             [&self.x, &self.weight, &self.dy, &self.added, &self.mask].map(|values| wide(values));

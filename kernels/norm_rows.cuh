@@ -1,13 +1,11 @@
-// The LayerNorms around the row-wise network: of a warp's rows, a piece a lane.
+// LayerNorm of residual sums of rows that a warp has, a piece a lane: in front of products that take whole rows, and behind.
 #pragma once
-
-#include "feed_forward.h"
 
 #include "norm.cuh"
 
-namespace feed_forward {
+namespace layer_norm {
 
-// Rows of a warp's that LayerNorm has at once, for one does not keep it busy; as many more are on their way.
+// Rows of a warp's that it has at once, for one does not keep it busy; as many more are on their way.
 constexpr int NORM_ROWS = 4;
 
 // COUNT rows of C columns that a warp has: from number `begin` on of `valid` rows, the first of which is number `first` of a
@@ -81,15 +79,28 @@ __device__ __forceinline__ void for_rows(const NormRows<C, COUNT> &rows, const L
     }
 }
 
-// The LayerNorm before the network: `place(row)` is where the lane's piece of a row stands that products read.
+// LayerNorm of x + added[i % period], and where what it gives is written: statistics, and the rows unless that is null.
+struct Forward {
+    const uint16_t *x;
+    const uint16_t *added;
+    const float *scale;
+    const float *shift;
+    float *statistics;
+    uint16_t *y;
+    int period;
+    float eps;
+};
+
+// LayerNorm of a warp's rows, of which the first `stored` of the block are written to memory: `place(row)` is where the lane's piece
+// of a row stands that products read.
 template <int C, int COUNT, class Place>
-__device__ __forceinline__ void norm_before(const FeedForward &p, NormRows<C, COUNT> rows, const Place &place) {
+__device__ __forceinline__ void forward_rows(const Forward &p, NormRows<C, COUNT> rows, int stored, const Place &place) {
     const int lane = rows.lane(), column = rows.column();
     const bool inside[1] = {rows.inside()};
     float weight[PIECE] = {}, bias[PIECE] = {};
     if (inside[0]) {
-        load_piece(weight, p.before.scale + column);
-        load_piece(bias, p.before.shift + column);
+        load_piece(weight, p.scale + column);
+        load_piece(bias, p.shift + column);
     }
     Repeated<C> added{p.added, p.period, rows.repeated(p.period)};
     WarpSum sum;
@@ -97,26 +108,26 @@ __device__ __forceinline__ void norm_before(const FeedForward &p, NormRows<C, CO
         return inside[0] ? load_pieces(p.x + rows.at(row), added.next(column)) : Pieces{};
     };
     for_rows(rows, load, [&](const Pieces(&pieces)[NORM_ROWS], int row) {
-        layer_norm::Values<1> values[NORM_ROWS];
+        Values<1> values[NORM_ROWS];
         // Each of the first lanes stores those of one of the rows.
         float2 of_lane = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int i = 0; i < NORM_ROWS; ++i) {
             pieces[i].add_up(values[i][0]);
-            const float2 statistics = layer_norm::center(values[i], inside, 1.0f / C, p.eps, sum);
+            const float2 statistics = center(values[i], inside, 1.0f / C, p.eps, sum);
             if (lane == i) of_lane = statistics;
-            layer_norm::scale(values[i][0], statistics.y, weight, bias);
+            scale(values[i][0], statistics.y, weight, bias);
         }
-        if (lane < NORM_ROWS && row + lane < rows.valid) {
-            ptx::store_global(reinterpret_cast<float2 *>(p.before.statistics) + rows.first + row + lane, of_lane);
+        if (lane < NORM_ROWS && row + lane < stored) {
+            ptx::store_global(reinterpret_cast<float2 *>(p.statistics) + rows.first + row + lane, of_lane);
         }
         if (!inside[0]) return;
 #pragma unroll
         for (int i = 0; i < NORM_ROWS; ++i) {
             const uint4 packed = pack(values[i][0]);
             ptx::store_shared(place(row + i), packed);
-            if (p.attended != nullptr && row + i < rows.valid) {
-                ptx::store_global(reinterpret_cast<uint4 *>(p.attended + rows.at(row + i)), packed);
+            if (p.y != nullptr && row + i < stored) {
+                ptx::store_global(reinterpret_cast<uint4 *>(p.y + rows.at(row + i)), packed);
             }
         }
     });
@@ -133,7 +144,7 @@ struct Row {
 // its statistics, `at` being where the lane's piece stands in a matrix; `gradient(loaded, row)` gives that of the row, and
 // `store(packed, row, at)` takes that of what the row is of.
 template <int C, int COUNT, class Load, class Gradient, class Store>
-__device__ __forceinline__ void norm_backward(layer_norm::Columns<1> &own, const float *gamma, const float *statistics,
+__device__ __forceinline__ void backward_rows(Columns<1> &own, const float *gamma, const float *statistics,
                                               NormRows<C, COUNT> rows, const Load &load, const Gradient &gradient,
                                               const Store &store) {
     const bool inside = rows.inside();
@@ -145,7 +156,7 @@ __device__ __forceinline__ void norm_backward(layer_norm::Columns<1> &own, const
         return loaded;
     };
     for_rows(rows, load_row, [&](const Row(&loaded)[NORM_ROWS], int row) {
-        layer_norm::Values<1> values[NORM_ROWS], d[NORM_ROWS] = {};
+        Values<1> values[NORM_ROWS], d[NORM_ROWS] = {};
 #pragma unroll
         for (int i = 0; i < NORM_ROWS; ++i) {
             loaded[i].of.add_up(values[i][0]);
@@ -162,4 +173,4 @@ __device__ __forceinline__ void norm_backward(layer_norm::Columns<1> &own, const
     });
 }
 
-} // namespace feed_forward
+} // namespace layer_norm
