@@ -3,9 +3,9 @@
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
 use setrank::config::ModelConfig;
-use setrank::device::choice::{self, Asked, Device, Fusion, KernelChoice, MatrixKernels};
+use setrank::device::choice::{self, Asked, Device, DeviceChoice, Fusion, KernelChoice, MatrixKernels};
+use setrank::model::device;
 use setrank::ops::simd;
-use setrank::train::config::DeviceChoice;
 
 /// More threads than this only wait for each other.
 const MAX_THREADS: usize = 256;
@@ -72,7 +72,7 @@ pub fn set_up(threads: usize, asked: Asked) -> anyhow::Result<()> {
 
 /// What computes the model of `config`; tells what `auto` is.
 pub fn choose(asked: Asked, config: &ModelConfig) -> anyhow::Result<Device> {
-    let chosen = choice::choose(asked, config).with_context(|| flags(asked))?;
+    let chosen = device::choose(asked, config).with_context(|| flags(asked))?;
     if asked.device == DeviceChoice::Auto {
         let name = if chosen.device.is_gpu() { "GPU" } else { "CPU" };
         tell!("device: {name} ({})", chosen.reason);

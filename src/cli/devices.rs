@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use setrank::bench::machine;
 use setrank::device::probe::{self, GpuInfo};
 use setrank::device::{Bytes, Unavailable, choice};
+use setrank::model::device::best_here;
 use setrank::ops::simd::Level;
 
 /// Lists the devices and which one `--device auto` takes; with `check` runs the kernels on each GPU.
@@ -15,7 +16,7 @@ pub fn run(json: bool, check: bool) -> anyhow::Result<()> {
     if let (Err(reason), true) = (&gpus, check) {
         bail!("nothing to check: {reason}");
     }
-    let chosen = choice::best_here();
+    let chosen = best_here();
     let device = if chosen.device.is_gpu() { "cuda" } else { "cpu" };
     let mut out = std::io::stdout().lock();
     if !json {
@@ -149,7 +150,8 @@ impl std::fmt::Display for Check {
 
 #[cfg(feature = "cuda")]
 fn check_gpu(gpu: &GpuInfo) -> anyhow::Result<Vec<Check>> {
-    use setrank::device::{Gpu, check};
+    use setrank::device::Gpu;
+    use setrank::ops::check;
     let checked = check::run(&Gpu::new(gpu.ordinal)?)?;
     Ok(checked
         .into_iter()

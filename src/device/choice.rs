@@ -1,4 +1,4 @@
-//! Which device computes, and why.
+//! What can be asked to compute: a device, and which kernels on a GPU.
 
 use std::env;
 
@@ -6,8 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::probe::GpuInfo;
 use super::{DeviceError, Unavailable, probe};
-use crate::config::ModelConfig;
-use crate::train::config::DeviceChoice;
+
+/// Where the computation runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// The best device that this build and machine have.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
 
 /// The matrix instructions of kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -76,7 +87,7 @@ pub struct KernelChoice {
 
 impl KernelChoice {
     /// Whether the processor's own code will do: nothing is asked that only kernels have.
-    fn is_default(self) -> bool {
+    pub fn is_default(self) -> bool {
         self == KernelChoice::default()
     }
 }
@@ -133,35 +144,6 @@ fn built_wgmma() -> Result<(), Unavailable> {
     Err(Unavailable::NotBuilt)
 }
 
-/// A device, and why it was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// What computes.
-    pub device: Device,
-    /// Why.
-    pub reason: String,
-}
-
-/// Takes what was asked for, for the model of `config`; an error where it cannot be had.
-///
-/// # Errors
-///
-/// Why no GPU computes the model, where one was asked for, or kernels that only it has.
-pub fn choose(asked: Asked, config: &ModelConfig) -> Result<Chosen, DeviceError> {
-    check(asked)?;
-    match asked.device {
-        DeviceChoice::Cpu => Ok(Chosen { device: Device::Cpu, reason: "as asked for".into() }),
-        DeviceChoice::Cuda => {
-            gpu_for(config).map(|name| Chosen { device: Device::Gpu(asked.kernels), reason: name })
-        }
-        // The processor has no kernels.
-        DeviceChoice::Auto if !asked.kernels.is_default() => {
-            choose(Asked { device: DeviceChoice::Cuda, ..asked }, config)
-        }
-        DeviceChoice::Auto => Ok(best(gpu_for(config), asked.kernels)),
-    }
-}
-
 /// Refuses what no model can be computed by.
 ///
 /// # Errors
@@ -186,31 +168,4 @@ pub fn check(asked: Asked) -> Result<(), DeviceError> {
     }
     let gpu = probe::first_usable()?;
     if wgmma { Ok(check_wgmma(&gpu)?) } else { Ok(()) }
-}
-
-/// What `auto` takes where the model is one that kernels compute.
-pub fn best_here() -> Chosen {
-    best(probe::first_usable().map(|gpu| gpu.name).map_err(DeviceError::from), KernelChoice::default())
-}
-
-fn best(gpu: Result<String, DeviceError>, kernels: KernelChoice) -> Chosen {
-    match gpu {
-        Ok(name) => Chosen { device: Device::Gpu(kernels), reason: name },
-        Err(reason) => Chosen { device: Device::Cpu, reason: reason.to_string() },
-    }
-}
-
-/// The name of a GPU that computes the model of `config`.
-fn gpu_for(config: &ModelConfig) -> Result<String, DeviceError> {
-    let gpu = probe::first_usable()?;
-    computes(config)?;
-    Ok(gpu.name)
-}
-
-#[cfg(feature = "cuda")]
-use crate::model::gpu::limits::check as computes;
-
-#[cfg(not(feature = "cuda"))]
-fn computes(_: &ModelConfig) -> Result<(), DeviceError> {
-    Err(Unavailable::NotBuilt.into())
 }

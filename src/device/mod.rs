@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`probe`] | which devices there are, and why one cannot be used |
-//! | [`choice`] | which of them computes a model |
+//! | [`choice`] | what can be asked to compute: a device, and which kernels |
 //! | [`error`] | what goes wrong, in words |
 //! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
@@ -15,11 +15,6 @@
 //! | `operands` | what every launcher checks of its buffers |
 //! | `staging`, `uploads`, `downloads` | pinned host memory, and copies by way of it that nobody waits for |
 //! | `profile` | time of kernels |
-//! | `check` | the rule that kernels are held to, and a check of all of them |
-//! | `rounding` | exact results in the types that kernels store them in, for the rule |
-//! | `draw` | what plain evaluations differ in, for the rule |
-//! | `sums` | how matrix products add, for the rule |
-//! | `approximate` | what the GPU's approximate functions may give, for the rule |
 //! | `abi` | the structs and constants of `kernels/*.h` |
 //!
 //! Without the feature `cuda` only the first five are built, and [`probe`] says so.
@@ -33,13 +28,7 @@ pub mod probe;
 #[cfg(feature = "cuda")]
 pub mod abi;
 #[cfg(feature = "cuda")]
-pub(crate) mod approximate;
-#[cfg(feature = "cuda")]
-pub mod check;
-#[cfg(feature = "cuda")]
 mod downloads;
-#[cfg(feature = "cuda")]
-pub(crate) mod draw;
 #[cfg(feature = "cuda")]
 mod driver;
 #[cfg(feature = "cuda")]
@@ -57,11 +46,7 @@ mod operands;
 #[cfg(feature = "cuda")]
 mod profile;
 #[cfg(feature = "cuda")]
-pub mod rounding;
-#[cfg(feature = "cuda")]
 mod staging;
-#[cfg(feature = "cuda")]
-pub(crate) mod sums;
 #[cfg(feature = "cuda")]
 mod tensor_map;
 #[cfg(feature = "cuda")]

@@ -1,6 +1,7 @@
 //! SetRank: the table of its parameters, and its forward and backward pass over a ragged batch.
 
 pub mod block;
+pub mod device;
 pub mod embedding;
 pub mod flops;
 #[cfg(feature = "cuda")]

@@ -55,7 +55,7 @@ impl Scorer for CpuScorer<'_> {
     }
 }
 
-/// The model on `device`, which [`choose`](crate::device::choice::choose) has found to be there.
+/// The model on `device`, which [`choose`](crate::model::device::choose) has found to be there.
 ///
 /// # Errors
 ///

@@ -8,6 +8,8 @@
 //! computed by one thread in a fixed order, and pieces are combined in order.
 
 pub mod attention;
+#[cfg(feature = "cuda")]
+pub mod check;
 pub mod dropout;
 pub mod embed;
 pub mod feed_forward;

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::Scalar;
-use crate::device::sums::{RowOfSums, Sums};
+use crate::ops::check::sums::{RowOfSums, Sums};
 
 /// Values as f64.
 pub(in crate::ops) fn wide<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {

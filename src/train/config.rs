@@ -14,7 +14,7 @@ use crate::data::augment::Augment;
 use crate::data::initial::InitialFeature;
 use crate::data::letor::IndexBase;
 use crate::data::normalize::{Fill, Kind, Settings, WithinSet};
-use crate::device::choice::{Asked, Fusion, KernelChoice, MatrixKernels};
+use crate::device::choice::{Asked, DeviceChoice, Fusion, KernelChoice, MatrixKernels};
 use crate::eval::{Gain, Metric};
 use crate::ops::loss::Loss;
 use crate::{Error, Result};
@@ -61,19 +61,6 @@ pub enum Size {
 
 /// Training queries from which on [`Size::Auto`] is full.
 const FULL_FROM_QUERIES: usize = 5000;
-
-/// Where the computation runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum DeviceChoice {
-    /// The best device that this build and machine have.
-    #[default]
-    Auto,
-    /// The processor.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-}
 
 /// Which sets share a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

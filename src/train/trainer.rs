@@ -12,8 +12,8 @@ use super::learner::{self, Feeding, Learner, Objective, Outcome};
 use super::state::{self, Best, Progress, State, Weights};
 use crate::data::Dataset;
 use crate::data::batch::{Batch, Batcher, Shuffle};
-use crate::device::choice;
 use crate::eval::{Conventions, Metric, evaluate};
+use crate::model::device::choose;
 use crate::model::setrank::{SetRank, TrainingStep};
 use crate::ops::loss::Scratch;
 use crate::{Error, Result};
@@ -126,7 +126,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let State { weights, progress } = state;
         let weights = with_average(config, weights)?;
-        let device = choice::choose(config.asked(), model.config())?.device;
+        let device = choose(config.asked(), model.config())?.device;
         let learner = learner::on(device, model, weights, objective(config))?;
         Self::with_learner(config, learner, train, valid, progress)
     }

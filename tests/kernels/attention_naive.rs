@@ -4,11 +4,11 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{AttentionNaiveProduct, AttentionNaiveScores, AttentionNaiveWeights};
-use setrank::device::check::Deviation;
 use setrank::device::choice::Fusion;
 use setrank::device::{Limits, Plan};
 use setrank::ops::attention::check::{BackwardProblem, Problem, Step, StepProblem};
 use setrank::ops::attention::{Heads, Roles, RowKernel};
+use setrank::ops::check::Deviation;
 use setrank_emulator::launch::Launch;
 
 use crate::device::on_gpu;

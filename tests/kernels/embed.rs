@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{EmbedBackward, EmbedForward};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, DeviceError, Gpu, Limits, Uploads};
+use setrank::ops::check::Deviation;
 use setrank::ops::embed::check::{PASSES, Pass, Problem};
 use setrank::ops::embed::{DeviceOrdinals, EmbedShape, embed_backward, embed_forward};
 use setrank_emulator::driver::{self, Configuration};

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use bytemuck::Pod;
-use setrank::device::check::Deviation;
 use setrank::device::{Limits, Parameter, Plan};
+use setrank::ops::check::Deviation;
 use setrank_emulator::emulate::{self, Config, Sums};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::{Buffer, Launch, Pointer};

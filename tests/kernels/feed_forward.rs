@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{FeedForward, FeedForwardProjection, FeedForwardScale, LinearForward};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::feed_forward::check::{Problem, SHAPES, projecting};
 use setrank::ops::feed_forward::{Blocks, FeedForwardShape, Kept, Projection, feed_forward};
 use setrank::ops::layer_norm::DeviceNorm;

@@ -6,8 +6,8 @@ use half::bf16;
 use setrank::device::abi::{
     FeedForwardBackward, FeedForwardNorm, FeedForwardProjected, LinearBackwardInput, LinearForward,
 };
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::feed_forward::check::SHAPES;
 use setrank::ops::feed_forward::check::backward::{
     Problem, but_for_the_widest, problems, problems_with_projection,

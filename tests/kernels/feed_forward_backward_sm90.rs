@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use setrank::device::Limits;
 use setrank::device::abi::FeedForwardBackwardWgmma;
-use setrank::device::check::Deviation;
+use setrank::ops::check::Deviation;
 use setrank::ops::feed_forward::check::backward::{
     Problem, but_for_the_widest, problems, problems_with_projection,
 };

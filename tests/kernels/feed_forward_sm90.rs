@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 
 use setrank::device::abi::FeedForwardWgmma;
-use setrank::device::check::Deviation;
 use setrank::device::{Gpu, Limits, TensorMap};
+use setrank::ops::check::Deviation;
 use setrank::ops::feed_forward::check::warpgroups::SHAPES;
 use setrank::ops::feed_forward::check::{Problem, projecting};
 use setrank::ops::feed_forward::{Blocks, FeedForwardShape};

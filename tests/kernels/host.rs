@@ -5,9 +5,10 @@ use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 use half::bf16;
 use setrank::device::kernels::FAMILIES;
-use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Panels, Unavailable, check, probe};
+use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Panels, Unavailable, probe};
 use setrank::ops::attention::check::Problem;
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
+use setrank::ops::check;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::Sums;
 

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{LayerNormBackward, LayerNormForward};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, DeviceError, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::layer_norm::check::{Backward, Forward, Problem};
 use setrank::ops::layer_norm::{
     DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward,

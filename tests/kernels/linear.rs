@@ -4,9 +4,9 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{LinearBackwardInput, LinearBackwardWeights, LinearForward, LinearWeights};
-use setrank::device::check::Deviation;
 use setrank::device::choice::MatrixKernels;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::linear::check::{Answer, InputFinish, PRODUCTS, Problem, Product, group, shape};
 use setrank::ops::linear::{
     Activation, DeviceLinear, InputGradient, LayerGradients, Layout, LinearShape, WeightsPlan,

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{LinearForward, LinearInput};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::linear::check::few_rows::{OF_GROUP, OF_INPUT_GROUPS, group, input_group, problems};
 use setrank::ops::linear::check::{Answer, Problem, Product};
 use setrank::ops::linear::{

@@ -8,9 +8,9 @@ use setrank::device::abi::{
     LinearBackwardWeights, LinearBackwardWeightsWgmma, LinearForward, LinearForwardWgmma, LinearWeights,
     LinearWeightsMaps,
 };
-use setrank::device::check::Deviation;
 use setrank::device::choice::MatrixKernels;
 use setrank::device::{Boxes, Buffer, Gpu, Limits, TensorMap};
+use setrank::ops::check::Deviation;
 use setrank::ops::linear::check::warpgroups::{group, problems};
 use setrank::ops::linear::check::{InputFinish, Problem, Product};
 use setrank::ops::linear::{

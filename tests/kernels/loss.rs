@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 
 use setrank::device::abi::SetLosses;
-use setrank::device::check::Deviation;
 use setrank::device::{Arena, Buffer, DeviceError, Gpu, Limits, Uploads};
+use setrank::ops::check::Deviation;
 use setrank::ops::loss::check::{Answer, Problem};
 use setrank::ops::loss::{DeviceLabels, Loss, set_losses};
 use setrank_emulator::driver::{self, Configuration};

@@ -4,9 +4,9 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::NormLinear;
-use setrank::device::check::Deviation;
 use setrank::device::choice::Fusion;
 use setrank::device::{Buffer, DeviceError, Element, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::layer_norm::DeviceNorm;
 use setrank::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearShape};
 use setrank::ops::norm_linear::check::{Problem, answer, problems};

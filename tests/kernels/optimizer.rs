@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{AdamUpdate, GradientNorm, GradientSquares, RoundParameters};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::optimizer::check::{Answer, Problem, STAGES, STEP, Stage};
 use setrank::ops::optimizer::{
     AdamStep, DeviceWeights, adam_step, gradient_norm, gradient_norm_scratch_len, round_parameters,

@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 
 use setrank::device::abi::{PartialSum, PartialSums};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::partial_sums::check::Problem;
 use setrank::ops::partial_sums::{PartialSumsPlan, PendingSums, SumOfParts, partial_sums};
 use setrank_emulator::driver::{self, Configuration};

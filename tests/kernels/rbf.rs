@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{RbfBackwardCenters, RbfBackwardWeights, RbfForward};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::linear::check::Answer;
 use setrank::ops::linear::{Activation, DeviceLinear};
 use setrank::ops::partial_sums::PendingSums;

@@ -7,8 +7,8 @@ use setrank::device::abi::{
     RbfBackwardCenters, RbfBackwardCentersWgmma, RbfBackwardWeights, RbfBackwardWeightsWgmma, RbfForward,
     RbfForwardWgmma,
 };
-use setrank::device::check::Deviation;
 use setrank::device::{Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::linear::Activation;
 use setrank::ops::rbf::check::warpgroups::problems;
 use setrank::ops::rbf::check::{PRODUCTS, Problem, Product};

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{ReluBackward, SumRepeats};
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::row_sums::check::{Kernel, PROBLEMS, Problem, Shape};
 use setrank::ops::row_sums::{ReluBackwardPlan, Repeats, RepeatsPlan, relu_backward, sum_repeats};
 use setrank_emulator::driver::{self, Configuration};

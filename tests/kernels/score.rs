@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{ScoreBackward, ScoreForward};
-use setrank::device::check::Deviation;
 use setrank::device::{Arena, Buffer, Gpu, Limits};
+use setrank::ops::check::Deviation;
 use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::score::check::{Direction, Problem};
 use setrank::ops::score::{score_backward, score_forward, score_scratch_len};

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::ScoreLosses;
-use setrank::device::check::Deviation;
 use setrank::device::{Buffer, Gpu, Limits, Uploads};
+use setrank::ops::check::Deviation;
 use setrank::ops::loss::{DeviceLabels, Loss};
 use setrank::ops::partial_sums::PendingSums;
 use setrank::ops::score::check as score;

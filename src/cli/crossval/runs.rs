@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use setrank::data::batch::Batcher;
 use setrank::data::concat::concat;
 use setrank::data::{Dataset, Query};
-use setrank::device::choice;
 use setrank::files::write_atomically;
+use setrank::model::device::choose;
 use setrank::model::{SetRank, scorer};
 use setrank::train::config::Select;
 use setrank::train::crossval::Fold;
@@ -158,7 +158,7 @@ impl Shared<'_> {
         let score = |data: &Dataset| -> anyhow::Result<Scored> {
             let batcher = Batcher::new(data, checkpoint.model.config())?;
             let Checkpoint { model, parameters } = &checkpoint;
-            let device = choice::choose(config.asked(), model.config())?.device;
+            let device = choose(config.asked(), model.config())?.device;
             let scores = scorer::score(&mut *scorer::on(device, model, parameters)?, &batcher, |_| {})?;
             Ok(Scored { scores, kept: batcher.kept().map(<[bool]>::to_vec) })
         };

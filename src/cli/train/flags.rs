@@ -9,10 +9,10 @@ use setrank::data::Absent;
 use setrank::data::initial::InitialFeature;
 use setrank::data::letor::IndexBase;
 use setrank::data::normalize::{Fill, Kind, WithinSet};
-use setrank::device::choice::{Fusion, MatrixKernels};
+use setrank::device::choice::{DeviceChoice, Fusion, MatrixKernels};
 use setrank::eval::Gain;
 use setrank::ops::loss::Loss;
-use setrank::train::config::{DeviceChoice, Layout, Ordinal, Preset, Select, Size};
+use setrank::train::config::{Layout, Ordinal, Preset, Select, Size};
 use setrank::train::optimizer::Schedule;
 
 /// Flags given on the command line, as a layer over TOML and preset.

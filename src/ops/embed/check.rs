@@ -5,10 +5,10 @@ use half::bf16;
 use super::{
     ByTableRow, DeviceOrdinals, EmbedPlan, EmbedShape, backward, embed_backward, embed_forward, forward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation, room, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, room, uploaded};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 

@@ -5,8 +5,8 @@ use half::bf16;
 use super::{DeviceFeatureDropout, RowNumbers, gather_rows};
 use crate::data::augment::{Columns, FeatureDropout};
 use crate::data::batch::Shuffle;
-use crate::device::check::{Checked, Deviation, SEED, room, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::check::{Checked, Deviation, SEED, room, taken, uploaded};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 

@@ -6,10 +6,10 @@ use super::{
     DeviceNorm, Norm, NormBackward, NormShape, Saved, backward, forward, layer_norm_backward,
     layer_norm_forward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation_of, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation_of, taken, uploaded};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::values::{added, narrow, wide};
 use crate::rng::{Rng, Stream};

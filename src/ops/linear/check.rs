@@ -13,11 +13,11 @@ use super::{
     WeightGradients, WeightJob, Weights, WeightsPlan, backward_input, backward_weights, forward,
     linear_backward_input_by, linear_backward_weights_by, linear_forward_by, relu_backward,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::choice::MatrixKernels;
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::scratch::PerThread;

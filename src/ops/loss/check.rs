@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use super::plain::plain;
 use super::{DeviceLabels, Loss, Scratch, SetLossesPlan, set_losses};
-use crate::device::check::{Checked, Deviation, SEED, deviation, room, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::to_f32;
+use crate::ops::check::{Checked, Deviation, SEED, deviation, room, taken, uploaded};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 

@@ -3,8 +3,8 @@
 use std::f32::consts::{LN_2, LOG2_E};
 
 use super::Loss;
-use crate::device::approximate::Approximate;
-use crate::device::draw::Draw;
+use crate::ops::check::approximate::Approximate;
+use crate::ops::check::draw::Draw;
 
 /// As the CPU's.
 const MU: f32 = 10.0;

@@ -4,8 +4,8 @@
 use half::bf16;
 
 use super::{NormForward, NormLinearPlan, norm_linear_forward_by};
-use crate::device::check::{Checked, Deviation, SEED, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::{Checked, Deviation, SEED, taken, uploaded};
 use crate::ops::layer_norm::{self, DeviceNorm, NormShape};
 use crate::ops::linear::check::{self as linear, Product};
 use crate::ops::linear::{Activation, BlockSize, DeviceLinear, Layout, LinearShape};
@@ -143,7 +143,7 @@ pub fn run_at(gpu: &Gpu, rows: usize) -> Result<Vec<Checked>, DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::rounding::to_bf16;
+    use crate::ops::check::rounding::to_bf16;
 
     #[test]
     fn a_wrong_result_is_noticed() {

@@ -7,10 +7,10 @@ use super::{
     round_parameters,
 };
 use crate::device::abi::OPTIMIZER_PART;
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::draw::plain_evaluations;
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::plain_evaluations;
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 use crate::train::average;

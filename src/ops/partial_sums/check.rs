@@ -1,9 +1,9 @@
 //! Problems of sums of parts on a GPU, their exact answers, and what a kernel's answers are held against.
 
 use super::{SumOfParts, partial_sums};
-use crate::device::check::{Checked, Deviation, SEED, deviation, uploaded};
-use crate::device::rounding::to_f32;
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::rounding::to_f32;
+use crate::ops::check::{Checked, Deviation, SEED, deviation, uploaded};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 

@@ -8,11 +8,11 @@ use half::bf16;
 
 use super::device::{rbf_backward_by, rbf_forward_by};
 use super::{DeviceRbf, Rbf, RbfBlocks, RbfPlan, RbfShape, SHARPNESS, backward, forward};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::device::choice::MatrixKernels;
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::check::Answer;
 use crate::ops::linear::{Activation, DeviceLinear, WeightGradients, Weights};

@@ -4,10 +4,10 @@
 use half::bf16;
 
 use super::{Repeats, relu_backward, sum_repeats};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::linear;
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};

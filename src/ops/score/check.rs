@@ -3,11 +3,11 @@
 use half::bf16;
 
 use super::{ScorePlan, score_backward, score_forward, score_scratch_len};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
-use crate::device::sums::Sums;
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::sums::Sums;
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::linear::{
     Activation, WeightGradients, WeightJob, Weights, backward_input, backward_weights, forward,

@@ -2,8 +2,8 @@
 //! kernel itself has of the step before: losses and gradients by the scores against those of its scores, for one.
 
 use super::{ScoreLossPlan, ScoreLossResults, score_loss_scratch_len, score_losses};
-use crate::device::check::{Checked, Deviation, SEED, room, taken, uploaded};
 use crate::device::{DeviceError, Gpu, Uploads};
+use crate::ops::check::{Checked, Deviation, SEED, room, taken, uploaded};
 use crate::ops::loss::{self, DeviceLabels, Loss};
 use crate::ops::partial_sums::PendingSums;
 use crate::ops::score::check as score;

@@ -5,8 +5,8 @@ use half::bf16;
 use super::device::{offsets_of, words};
 use super::{DeviceGrid, UnpadShape, unpad};
 use crate::data::layout::{Cells, Grid, Occupied};
-use crate::device::check::{Checked, Deviation, SEED, taken};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::{Checked, Deviation, SEED, taken};
 use crate::ops::values::wide;
 use crate::rng::{Rng, Stream};
 

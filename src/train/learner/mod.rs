@@ -91,7 +91,7 @@ pub trait Learner {
     fn score(&mut self, batcher: &Batcher<'_>) -> Result<Vec<f32>>;
 }
 
-/// A learner on `device`, which [`choose`](crate::device::choice::choose) has found to be there, that goes on from
+/// A learner on `device`, which [`choose`](crate::model::device::choose) has found to be there, that goes on from
 /// `weights`.
 ///
 /// # Errors

@@ -5,10 +5,10 @@ use std::mem::offset_of;
 
 use half::bf16;
 use setrank::device::abi::{AttentionBackward, AttentionBlock, AttentionTile};
-use setrank::device::check::Deviation;
 use setrank::device::{Gpu, Limits, Plan};
 use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{AttentionPlan, Heads, Roles};
+use setrank::ops::check::Deviation;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config, Copies, Schedule};
 use setrank_emulator::kernels::Kernels;

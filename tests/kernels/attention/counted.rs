@@ -5,9 +5,9 @@ use std::path::Path;
 
 use setrank::bench::SizeSource;
 use setrank::device::Limits;
-use setrank::device::check::Deviation;
 use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{Heads, Roles};
+use setrank::ops::check::Deviation;
 use setrank_emulator::launch::Launch;
 
 use super::{backward, card, forward, streaming};

@@ -1,10 +1,10 @@
 //! Backward.
 
 use half::bf16;
-use setrank::device::check::Deviation;
 use setrank::device::{Gpu, Limits};
 use setrank::ops::attention::check::{BackwardProblem, Problem};
 use setrank::ops::attention::{Heads, Roles};
+use setrank::ops::check::Deviation;
 use setrank_emulator::driver::{self, Configuration};
 use setrank_emulator::emulate::{self, Config};
 use setrank_emulator::kernels::Kernels;

@@ -5,9 +5,9 @@ mod bugs;
 
 use half::bf16;
 use setrank::device::Limits;
-use setrank::device::check::Deviation;
 use setrank::ops::attention::check::{Answer, Problem};
 use setrank::ops::attention::{Heads, Roles};
+use setrank::ops::check::Deviation;
 use setrank_emulator::emulate::{self, Config};
 use setrank_emulator::kernels::Kernels;
 use setrank_emulator::launch::Launch;

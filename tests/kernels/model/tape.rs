@@ -2,7 +2,7 @@
 //! the kernels' answers for a whole model are held against. Naive on purpose; with rounding that does nothing it is exact.
 
 use half::bf16;
-use setrank::device::rounding::to_bf16;
+use setrank::ops::check::rounding::to_bf16;
 use setrank::ops::dropout::Dropout;
 use setrank::rng::philox4x32;
 

@@ -1,7 +1,7 @@
 //! Training on a GPU follows training on the processor.
 
 use super::*;
-use setrank::device::rounding::to_bf16;
+use setrank::ops::check::rounding::to_bf16;
 use setrank::train::learner::CpuLearner;
 use setrank::train::optimizer::{Adam, global_norm};
 

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use setrank::config::Encoder;
-use setrank::device::check::FAMILIES;
+use setrank::ops::check::FAMILIES;
 
 use crate::outcome::Outcome;
 use crate::{counted, families, graphs, micro, step, vectors};

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use setrank::device::Gpu;
-use setrank::device::check::{Deviation, SEED};
 use setrank::ops::attention::check::Problem as AttentionProblem;
 use setrank::ops::attention::{Heads, Roles};
+use setrank::ops::check::{Deviation, SEED};
 use setrank::ops::layer_norm::NormShape;
 use setrank::ops::layer_norm::check::Problem as NormProblem;
 use setrank::ops::linear::check::{Problem as LinearProblem, Product};

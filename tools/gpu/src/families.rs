@@ -1,8 +1,8 @@
-//! Each family of kernels, held against the processor by the rule of `setrank::device::check`.
+//! Each family of kernels, held against the processor by the rule of `setrank::ops::check`.
 
 use serde_json::json;
 use setrank::device::Gpu;
-use setrank::device::check::{Checked, FamilyCheck, SEED};
+use setrank::ops::check::{Checked, FamilyCheck, SEED};
 
 use crate::mismatch::Mismatch;
 use crate::outcome::Outcome;

@@ -6,15 +6,15 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::{Problem, Set, deviation, normal, row_of, scratch_on};
-use crate::device::check::{Checked, Deviation};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{nearest_bf16, to_f32};
-use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu};
 use crate::ops::attention::plan::has_few_points;
 use crate::ops::attention::{
     Heads, Qkv, QkvGradients, Roles, attention_backward, backward as backward_on_cpu,
 };
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{nearest_bf16, to_f32};
+use crate::ops::check::sums::RowOfSums;
+use crate::ops::check::{Checked, Deviation};
 use crate::ops::scratch::PerThread;
 use crate::ops::values::{narrow, row_times, wide};
 use crate::rng::{Rng, Stream};

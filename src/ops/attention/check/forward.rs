@@ -3,14 +3,14 @@
 use half::bf16;
 
 use super::{Problem, deviation, scratch_on};
-use crate::device::check::{Checked, Deviation, room};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::to_f32;
-use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu, Limits, Uploads};
 use crate::ops::attention::{
     AttentionPlan, DeviceAttention, Qkv, Roles, attention_forward, forward as forward_on_cpu,
 };
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::to_f32;
+use crate::ops::check::sums::RowOfSums;
+use crate::ops::check::{Checked, Deviation, room};
 use crate::ops::scratch::PerThread;
 use crate::ops::values::row_times;
 

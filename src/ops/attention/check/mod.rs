@@ -18,10 +18,10 @@ use super::{
     Attention, AttentionPlan, AttentionScratch, BackwardWarpgroups, DeviceAttention, ForwardWarpgroups,
     Heads, Roles, Rows,
 };
-use crate::device::check::{Checked, Deviation, SEED, deviation};
 use crate::device::choice::Fusion;
-use crate::device::rounding::to_bf16;
 use crate::device::{DeviceError, Gpu, Limits};
+use crate::ops::check::rounding::to_bf16;
+use crate::ops::check::{Checked, Deviation, SEED, deviation};
 use crate::ops::dropout::Dropout;
 use crate::ops::values::{narrow, transposed};
 use crate::rng::{Rng, Stream};

@@ -8,13 +8,13 @@ use half::bf16;
 
 use super::backward::mask;
 use super::{BackwardProblem, Problem, Set, deviation};
-use crate::device::check::{Checked, Deviation, SEED};
 use crate::device::choice::Fusion;
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{nearest_bf16, to_f32};
-use crate::device::sums::RowOfSums;
 use crate::device::{DeviceError, Gpu, Limits};
 use crate::ops::attention::{Heads, NaivePlan, Roles};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{nearest_bf16, to_f32};
+use crate::ops::check::sums::RowOfSums;
+use crate::ops::check::{Checked, Deviation, SEED};
 use crate::ops::values::{narrow, row_times, transposed};
 
 /// What one launch computes.

@@ -1,9 +1,9 @@
 //! Attention by matrix instructions of warpgroups, on a device that has them.
 
 use super::{BackwardProblem, Problem};
-use crate::device::check::{Checked, SEED};
 use crate::device::{DeviceError, Gpu, choice};
 use crate::ops::attention::{Heads, Roles};
+use crate::ops::check::{Checked, SEED};
 
 /// Runs it on the device and holds it against the CPU: sets that fill chunks of keys and that do not, of several passes, and
 /// small ones, which other kernels take; in backward fewer, since the CPU takes longest for them.

@@ -6,10 +6,10 @@ use half::bf16;
 
 use super::super::{Blocks, FeedForwardShape, RowsGradient, feed_forward_backward};
 use super::{Answer, NamedResult, OF_WARPS, SHAPES, period};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::gemm::{Aligned, Write};
 use crate::ops::layer_norm::check::Backward;
 use crate::ops::layer_norm::{self, NormBackward, NormShape};

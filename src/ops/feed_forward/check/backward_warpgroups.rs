@@ -3,8 +3,8 @@
 use super::super::{Blocks, FeedForwardShape};
 use super::backward::{of_problems, with_and_without};
 use super::warpgroups::SHAPES;
-use crate::device::check::Checked;
 use crate::device::{DeviceError, Gpu, choice};
+use crate::ops::check::Checked;
 
 /// Runs networks on the device and holds them against the CPU.
 pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {

@@ -11,10 +11,10 @@ use half::bf16;
 pub use projection::Projected;
 
 use super::{Blocks, FeedForwardShape, Kept, Projection, feed_forward};
-use crate::device::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
-use crate::device::draw::{Draw, plain_evaluations};
-use crate::device::rounding::{to_bf16, to_f32};
 use crate::device::{Buffer, DeviceError, Gpu};
+use crate::ops::check::draw::{Draw, plain_evaluations};
+use crate::ops::check::rounding::{to_bf16, to_f32};
+use crate::ops::check::{Checked, Deviation, SEED, deviation, taken, uploaded};
 use crate::ops::gemm::Aligned;
 use crate::ops::layer_norm::{self, DeviceNorm, Norm, NormShape, Saved};
 use crate::ops::linear::{self, Activation, DeviceLinear, Layout, Weights};

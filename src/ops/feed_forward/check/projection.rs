@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use crate::device::draw::Draw;
+use crate::ops::check::draw::Draw;
 use crate::ops::gemm::Aligned;
 use crate::ops::linear::check::laid_out;
 use crate::ops::linear::{self, Activation, Layout, LinearShape, Weights};

@@ -2,8 +2,8 @@
 
 use super::super::{Blocks, FeedForwardShape};
 use super::{of_problems, projecting};
-use crate::device::check::{Checked, SEED};
 use crate::device::{DeviceError, Gpu, choice};
+use crate::ops::check::{Checked, SEED};
 
 /// Clusters of full blocks, of one with a warpgroup alone, and of one without rows; every width, and weights that go round and
 /// that do not.

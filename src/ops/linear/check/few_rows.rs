@@ -1,8 +1,8 @@
 //! Problems of a layer's forward by blocks of few rows, and of several layers' at once, and of the gradients of their inputs.
 
 use super::{Answer, Problem, Product};
-use crate::device::check::{Checked, SEED, taken, uploaded};
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::{Checked, SEED, taken, uploaded};
 use crate::ops::linear::{
     Activation, BlockSize, LayerForward, LayerInput, Layout, LinearShape, linear_backward_input_layers,
     linear_forward_layers,

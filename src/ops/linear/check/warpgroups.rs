@@ -1,9 +1,9 @@
 //! Problems of wide layers by matrix instructions of warpgroups, on a device that has them.
 
 use super::{InputFinish, Problem, Product, gradients_on};
-use crate::device::check::{Checked, SEED};
 use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Gpu, choice};
+use crate::ops::check::{Checked, SEED};
 use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 
 /// Products of each layout, of two blocks of columns, and of a step more than are on their way at once.

@@ -1,9 +1,9 @@
 //! Problems of layers by large blocks.
 
 use super::{InputFinish, Problem, Product, gradients_on};
-use crate::device::check::{Checked, SEED};
 use crate::device::choice::MatrixKernels;
 use crate::device::{DeviceError, Gpu};
+use crate::ops::check::{Checked, SEED};
 use crate::ops::linear::{Activation, BlockSize, Layout, LinearShape};
 
 /// Products by each kernel, of two blocks of rows, and two and three steps.

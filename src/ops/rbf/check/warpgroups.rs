@@ -1,8 +1,8 @@
 //! Problems of the rbf input by matrix instructions of warpgroups, on a device that has them.
 
 use super::{PRODUCTS, Problem, Product, of_problems};
-use crate::device::check::{Checked, SEED};
 use crate::device::{DeviceError, Gpu, choice};
+use crate::ops::check::{Checked, SEED};
 use crate::ops::rbf::{RbfBlocks, RbfShape};
 
 /// Of two blocks of outputs and several of columns, the last of which have less, and more steps than are on their way at once; of

@@ -1,4 +1,4 @@
-//! Sums of a matrix product as GPUs make them, for the rule of [`check`](super::check).
+//! Sums of a matrix product as GPUs make them, for the rule (`rule.rs`).
 
 use crate::ops::Scalar;
 use crate::ops::simd::vectorized;

@@ -1,4 +1,4 @@
-//! Whether a kernel computes what it should: the rule that tests and `setrank info --devices --check` hold it to.
+//! The rule that kernels are held to, and what a check of one found.
 //!
 //! No tolerance is chosen by hand. A kernel may be off from the same computation in f64 by twice as much as plain
 //! evaluations in the kernel's own number types are, which differ in what GPUs are free in (`draw.rs`): the
@@ -6,12 +6,6 @@
 //! twice as much as the rounding of the exact result to the type that it is stored in is, whichever is more; each is the
 //! largest over results of like size. Few evaluations would often be exact by luck where there are few results; where there
 //! are many, the same holds of the root mean square, which one large error of a plain evaluation does not widen.
-
-use super::{Buffer, DeviceError, Element, Gpu, Room};
-use crate::ops::{
-    attention, embed, feed_forward, gather, layer_norm, linear, loss, norm_linear, optimizer, partial_sums,
-    rbf, row_sums, score, score_loss, unpad,
-};
 
 /// What of all errors the rule is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,91 +184,10 @@ impl Wrong {
     }
 }
 
-/// Of the inputs of every check.
-pub const SEED: u64 = 1;
-
-/// The checks of a family of kernels, each on the device and held against the CPU.
-#[derive(Clone, Copy, Debug)]
-pub struct FamilyCheck {
-    /// The name of its file in `kernels/`.
-    pub name: &'static str,
-    /// Small problems that between them reach every kernel; none where the device has none of them.
-    pub run: fn(&Gpu) -> Result<Vec<Checked>, DeviceError>,
-    /// Every kernel for a set of so many documents, or whatever it has in their place.
-    pub run_at: fn(&Gpu, usize) -> Result<Vec<Checked>, DeviceError>,
-}
-
-macro_rules! families {
-    ($($name:literal: $($module:ident)::*),*) => {
-        [$(FamilyCheck { name: $name, run: $($module)::*::run, run_at: $($module)::*::run_at }),*]
-    };
-}
-
-/// Every family.
-pub const FAMILIES: [FamilyCheck; 24] = families![
-    "gather": gather::check,
-    "unpad": unpad::check,
-    "rbf": rbf::check,
-    "rbf_sm90": rbf::check::warpgroups,
-    "linear": linear::check,
-    "linear_wide": linear::check::wide,
-    "linear_sm90": linear::check::warpgroups,
-    "linear_few_rows": linear::check::few_rows,
-    "embed": embed::check,
-    "attention": attention::check,
-    "attention_sm90": attention::check::warpgroups,
-    "attention_naive": attention::check::naive,
-    "layer_norm": layer_norm::check,
-    "norm_linear": norm_linear::check,
-    "feed_forward": feed_forward::check,
-    "feed_forward_sm90": feed_forward::check::warpgroups,
-    "feed_forward_backward": feed_forward::check::backward,
-    "feed_forward_backward_sm90": feed_forward::check::backward_warpgroups,
-    "score": score::check,
-    "loss": loss::check,
-    "score_loss": score_loss::check,
-    "row_sums": row_sums::check,
-    "partial_sums": partial_sums::check,
-    "optimizer": optimizer::check
-];
-
-/// Runs every family of kernels on the device and holds it against the CPU.
-pub fn run(gpu: &Gpu) -> Result<Vec<Checked>, DeviceError> {
-    let mut checked = Vec::new();
-    for family in FAMILIES {
-        checked.extend((family.run)(gpu)?);
-    }
-    Ok(checked)
-}
-
-/// A buffer in an arena of its own, so that an emulator or a sanitizer finds what a kernel writes behind it; it is full of
-/// NaN, so that what a kernel does not write is found as well.
-pub(crate) fn taken<T: Element>(gpu: &Gpu, len: usize) -> Result<Buffer<T>, DeviceError> {
-    let bytes = len * size_of::<T>();
-    let mut arena = gpu.arena("the check of a kernel", bytes)?;
-    let mut all: Buffer<u8> = arena.take(bytes)?;
-    gpu.upload(&mut all, &vec![0xFF; bytes])?;
-    drop(all);
-    arena.clear()?;
-    arena.take(len)
-}
-
-/// Room for a package in an arena of its own.
-pub(crate) fn room(gpu: &Gpu, bytes: usize) -> Result<Room, DeviceError> {
-    gpu.arena("the check of a kernel", bytes)?.room(bytes)
-}
-
-/// As [`taken`], with these values.
-pub(crate) fn uploaded<T: Element>(gpu: &Gpu, values: &[T]) -> Result<Buffer<T>, DeviceError> {
-    let mut buffer = taken(gpu, values.len())?;
-    gpu.upload(&mut buffer, values)?;
-    Ok(buffer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::rounding::to_f32;
+    use crate::ops::check::rounding::to_f32;
 
     fn of(kernel: &[f64], plain: &[f64], exact: &[f64]) -> Deviation {
         deviation(kernel, &[plain], exact, to_f32)

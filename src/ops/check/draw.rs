@@ -1,4 +1,4 @@
-//! What plain evaluations of the same problem differ in, for the rule of [`check`](super::check).
+//! What plain evaluations of the same problem differ in, for the rule (`rule.rs`).
 
 use super::approximate::Approximate;
 use super::sums::Sums;

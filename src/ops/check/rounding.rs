@@ -1,4 +1,4 @@
-//! Exact results in the types that kernels store them in, for the rule of [`check`](super::check).
+//! Exact results in the types that kernels store them in, for the rule (`rule.rs`).
 
 use half::bf16;
 
