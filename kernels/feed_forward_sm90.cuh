@@ -51,7 +51,7 @@ __device__ __forceinline__ void swap_pairs(Chunk &to, const Chunk &from) {
 template <int C, int TILES, int SLOTS, bool LENDS = false>
 struct Ring : warpgroup::Ring<TILES * BLOCK_TILE, C / 64 * TILE, SLOTS, BLOCKS, MULTIPLIERS * GROUP / 32> {
     using Slots = warpgroup::Ring<TILES * BLOCK_TILE, C / 64 * TILE, SLOTS, BLOCKS, MULTIPLIERS * GROUP / 32>;
-    using Slots::ALL_BLOCKS, Slots::advance, Slots::full, Slots::release, Slots::slot, Slots::wait;
+    using Slots::ALL_BLOCKS, Slots::advance, Slots::full, Slots::slot;
     static_assert(Slots::BARRIER_BYTES == FEED_FORWARD_SM90_BARRIER_BYTES);
 
     // Of fc1 and of a projection, a chunk's rows in tiles of 64 columns of C; of fc2, C rows of the chunk's columns.
@@ -90,12 +90,7 @@ struct Ring : warpgroup::Ring<TILES * BLOCK_TILE, C / 64 * TILE, SLOTS, BLOCKS, 
     // landed.
     __device__ __forceinline__ void follow(int loads) {
         if constexpr (LENDS) lent().release();
-#pragma unroll 1
-        for (int i = 0; i < loads; ++i) {
-            wait();
-            release();
-            advance();
-        }
+        Slots::follow(loads);
     }
 
   private:
@@ -195,27 +190,19 @@ __device__ __forceinline__ float relu(float value) { return value < 0.0f ? 0.0f 
 // `multiply(first)`, given the first.
 template <class Ring, class Load, class Multiply>
 __device__ __forceinline__ void run_block(int rows, int loads, const Load &load, const Multiply &multiply) {
-    static_assert(registers_suffice(FEED_FORWARD_SM90_LOADER_REGISTERS, MULTIPLIERS,
-                                    FEED_FORWARD_SM90_MULTIPLIER_REGISTERS, 1));
-    const int group = threadIdx.x / GROUP, first = blockIdx.x * BLOCK_ROWS + (group - 1) * ROWS;
-    Ring ring;
-    ring.make(threadIdx.x);
-    ptx::fence_mbarrier_init();
-    ptx::cluster_barrier();
-    if (group == 0) {
-        ptx::registers_decrease<FEED_FORWARD_SM90_LOADER_REGISTERS>();
-        if (threadIdx.x == 0) load(ring);
-    } else {
-        ptx::registers_increase<FEED_FORWARD_SM90_MULTIPLIER_REGISTERS>();
-        if (first < rows) {
-            multiply(first);
-        } else {
-            ring.follow(loads);
-        }
-    }
-    ptx::sync_warp();
-    // What the other block tells this one's mbarriers needs them until it is done.
-    ptx::cluster_barrier();
+    constexpr int LOADER = FEED_FORWARD_SM90_LOADER_REGISTERS, MULTIPLIER = FEED_FORWARD_SM90_MULTIPLIER_REGISTERS;
+    warpgroup::run_block<Ring, LOADER, MULTIPLIERS, MULTIPLIER>(
+        [&](Ring &ring) {
+            if (threadIdx.x == 0) load(ring);
+        },
+        [&](Ring &ring) {
+            const int first = blockIdx.x * BLOCK_ROWS + (threadIdx.x / GROUP - 1) * ROWS;
+            if (first < rows) {
+                multiply(first);
+            } else {
+                ring.follow(loads);
+            }
+        });
 }
 
 } // namespace feed_forward::wgmma

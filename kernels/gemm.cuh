@@ -226,39 +226,45 @@ __device__ __forceinline__ void swap_pairs(uint32_t (&pairs)[4], int lane) {
     swap(pairs[1], pairs[3], upper, 2);
 }
 
-// Stores the warp's results as bf16 without shared memory: lanes swap pairs of four fragments, or of two where there are no more,
-// and each writes 16 bytes of a row, or 8. `to(row, piece)` is where 8 columns of a row begin, of the warp's first `valid`.
-template <int M, int N, class To>
-__device__ __forceinline__ void store_pairs(const float (&results)[M][N][4], int valid, int lane, const To &to) {
-    constexpr int AT_ONCE = N % 4 == 0 ? 4 : 2;
-    static_assert(N % AT_ONCE == 0);
+// How many neighbouring fragments of N lanes swap pairs of: four, or two where there are no more.
+template <int N> constexpr int SWAPPED = N % 4 == 0 ? 4 : 2;
+
+// Calls `each(row, m, half, d)` for the lane's rows of results and each SWAPPED fragments of a row, the first of which is number d.
+template <int M, int N, class Each> __device__ __forceinline__ void for_swapped(int lane, const Each &each) {
+    static_assert(N % SWAPPED<N> == 0);
 #pragma unroll
     for (int m = 0; m < M; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = m * 16 + half * 8 + (lane >> 2);
-            const bool is_there = row < valid;
 #pragma unroll
-            for (int d = 0; d < N; d += AT_ONCE) {
-                uint32_t pairs[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    pairs[i] = ptx::pack_bf16(results[m][d + i][2 * half], results[m][d + i][2 * half + 1]);
-                }
-                if constexpr (AT_ONCE == 4) {
-                    swap_pairs(pairs, lane);
-                    if (!is_there) continue;
-                    const uint4 piece = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-                    ptx::store_global(reinterpret_cast<uint4 *>(to(row, d + (lane & 3))), piece);
-                } else {
-                    swap(pairs[0], pairs[1], lane & 1, 1);
-                    if (!is_there) continue;
-                    uint16_t *const half_piece = to(row, d + (lane & 1)) + (lane & 2) * 2;
-                    ptx::store_global(reinterpret_cast<uint2 *>(half_piece), make_uint2(pairs[0], pairs[1]));
-                }
-            }
+            for (int d = 0; d < N; d += SWAPPED<N>) each(m * 16 + half * 8 + (lane >> 2), m, half, d);
         }
     }
+}
+
+// Stores the warp's results as bf16 without shared memory: lanes swap pairs of four fragments, or of two where there are no more,
+// and each writes 16 bytes of a row, or 8. `to(row, piece)` is where 8 columns of a row begin, of the warp's first `valid`.
+template <int M, int N, class To>
+__device__ __forceinline__ void store_pairs(const float (&results)[M][N][4], int valid, int lane, const To &to) {
+    for_swapped<M, N>(lane, [&](int row, int m, int half, int d) {
+        const bool is_there = row < valid;
+        uint32_t pairs[SWAPPED<N>];
+#pragma unroll
+        for (int i = 0; i < SWAPPED<N>; ++i) {
+            pairs[i] = ptx::pack_bf16(results[m][d + i][2 * half], results[m][d + i][2 * half + 1]);
+        }
+        if constexpr (SWAPPED<N> == 4) {
+            swap_pairs(pairs, lane);
+            if (!is_there) return;
+            const uint4 piece = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            ptx::store_global(reinterpret_cast<uint4 *>(to(row, d + (lane & 3))), piece);
+        } else {
+            swap(pairs[0], pairs[1], lane & 1, 1);
+            if (!is_there) return;
+            uint16_t *const half_piece = to(row, d + (lane & 1)) + (lane & 2) * 2;
+            ptx::store_global(reinterpret_cast<uint2 *>(half_piece), make_uint2(pairs[0], pairs[1]));
+        }
+    });
 }
 
 // The same of 64 columns, from row `row` on of the first `valid`.
@@ -271,38 +277,28 @@ __device__ __forceinline__ void store_pairs(const float (&results)[M][8][4], Col
 // Adds bf16 values, as `store_pairs` would store them, to the warp's results: `from(row, piece)` is where 8 columns of a row begin.
 template <int M, int N, class From>
 __device__ __forceinline__ void add_pairs(float (&results)[M][N][4], int valid, int lane, const From &from) {
-    constexpr int AT_ONCE = N % 4 == 0 ? 4 : 2;
-    static_assert(N % AT_ONCE == 0);
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = m * 16 + half * 8 + (lane >> 2);
-#pragma unroll
-            for (int d = 0; d < N; d += AT_ONCE) {
-                uint32_t pairs[AT_ONCE] = {};
-                if constexpr (AT_ONCE == 4) {
-                    if (row < valid) {
-                        const auto four = ptx::load_global(reinterpret_cast<const uint4 *>(from(row, d + (lane & 3))));
-                        pairs[0] = four.x, pairs[1] = four.y, pairs[2] = four.z, pairs[3] = four.w;
-                    }
-                    swap_pairs(pairs, lane);
-                } else {
-                    if (row < valid) {
-                        const uint16_t *const half_piece = from(row, d + (lane & 1)) + (lane & 2) * 2;
-                        const auto two = ptx::load_global(reinterpret_cast<const uint2 *>(half_piece));
-                        pairs[0] = two.x, pairs[1] = two.y;
-                    }
-                    swap(pairs[0], pairs[1], lane & 1, 1);
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    results[m][d + i][2 * half] += bf16_low(pairs[i]);
-                    results[m][d + i][2 * half + 1] += bf16_high(pairs[i]);
-                }
+    for_swapped<M, N>(lane, [&](int row, int m, int half, int d) {
+        uint32_t pairs[SWAPPED<N>] = {};
+        if constexpr (SWAPPED<N> == 4) {
+            if (row < valid) {
+                const auto four = ptx::load_global(reinterpret_cast<const uint4 *>(from(row, d + (lane & 3))));
+                pairs[0] = four.x, pairs[1] = four.y, pairs[2] = four.z, pairs[3] = four.w;
             }
+            swap_pairs(pairs, lane);
+        } else {
+            if (row < valid) {
+                const uint16_t *const half_piece = from(row, d + (lane & 1)) + (lane & 2) * 2;
+                const auto two = ptx::load_global(reinterpret_cast<const uint2 *>(half_piece));
+                pairs[0] = two.x, pairs[1] = two.y;
+            }
+            swap(pairs[0], pairs[1], lane & 1, 1);
         }
-    }
+#pragma unroll
+        for (int i = 0; i < SWAPPED<N>; ++i) {
+            results[m][d + i][2 * half] += bf16_low(pairs[i]);
+            results[m][d + i][2 * half + 1] += bf16_high(pairs[i]);
+        }
+    });
 }
 
 // Stores results as f32 to rows of `stride` values. Neighbouring lanes swap a pair of two fragments, so that each has

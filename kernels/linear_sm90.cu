@@ -48,6 +48,43 @@ static_assert(OfBoth::END == LINEAR_SM90_SHARED_BYTES);
 // Columns of a panel in which a matrix of such panels is loaded.
 __device__ __forceinline__ int loaded_width(int width) { return width == 32 ? 32 : 64; }
 
+// What finishes a gradient stands in the operands' place, when all that multiply are done with it: 64 columns of the block's rows.
+__device__ __forceinline__ Tile<64> finishing(int number) {
+    return {ptx::shared_base() + number * Tile<64>::bytes(ROWS)};
+}
+
+// Finishes the warp's results as gemm's `finish` does, by matrices of so many rows and columns.
+__device__ __forceinline__ void finish(Results &results, const Place &place, const uint16_t *added, const uint16_t *mask,
+                                       int rows, int width) {
+#pragma unroll 1
+    for (int pass = 0; pass < 2; ++pass) {
+        const bool masked = pass != 0;
+        const uint16_t *const matrix = masked ? mask : added;
+        if (matrix == nullptr) continue;
+#pragma unroll
+        for (int number = 0; number < COLUMNS / 64; ++number) {
+            const gemm::Matrix<const uint16_t> whole{matrix, rows, width};
+            const auto columns = whole.columns(place.row, place.column + number * 64);
+#pragma unroll
+            for (int i = 0; i < WARP_ROWS; i += 4) {
+                const int row = warp_row() + i + lane() / 8, piece = lane() % 8;
+                const bool inside = row < place.valid;
+                const uint16_t *from = inside ? columns.at(row, piece) : matrix;
+                ptx::cp_async_16(finishing(number).at(row, piece), from, inside ? 16 : 0);
+            }
+        }
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+        ptx::sync_warp();
+        gemm::for_pairs(results, lane(), [&](int row, int d, float &low, float &high) {
+            const ptx::Shared pair = finishing(d / 8).at(warp_row() + row, d % 8) + (lane() & 3) * 4;
+            gemm::finish_pair(low, high, ptx::load_shared<uint32_t>(pair), masked);
+        });
+        // The next matrix takes its place.
+        ptx::sync_warp();
+    }
+}
+
 } // namespace
 } // namespace linear::wgmma
 
@@ -95,7 +132,7 @@ extern "C" __global__ void __cluster_dims__(LINEAR_SM90_BLOCKS) __launch_bounds_
             gemm::clear(results);
             multiply<false, true, false>(results, none, left, right, steps, ring);
             meet();
-            place.finish(results, layer.added, layer.mask, layer.rows, layer.inputs);
+            finish(results, place, layer.added, layer.mask, layer.rows, layer.inputs);
             place.store(results, {layer.dx, layer.rows, layer.inputs});
         });
 }

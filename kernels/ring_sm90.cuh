@@ -51,6 +51,16 @@ template <int BEGIN, int BYTES, int SLOTS, int BLOCKS, int WARPS, int FILLERS = 
         if (lane < BLOCKS) ptx::mbarrier_arrive_at(empty(), lane);
     }
 
+    // A warp that has nothing to multiply goes along with so many steps.
+    __device__ __forceinline__ void follow(int steps) {
+#pragma unroll 1
+        for (int step = 0; step < steps; ++step) {
+            wait();
+            release();
+            advance();
+        }
+    }
+
     // Waits until all warps of all blocks are done with what was there. At first nothing was there, but in a slot that is lent to
     // them.
     __device__ __forceinline__ void wait_for_room(bool is_lent = false) const {

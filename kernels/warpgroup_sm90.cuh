@@ -24,4 +24,25 @@ template <int D> __device__ __forceinline__ uint64_t operand(Tile<D> tile) {
 // How far the operand's address moves with so many bytes.
 constexpr __host__ __device__ uint64_t units(int bytes) { return static_cast<uint64_t>(bytes) >> 4; }
 
+// A block of a cluster, with a ring of operands: its first warpgroup does `load(ring)`, with LOADER registers a thread, and the
+// TAKERS others `multiply(ring)`, with TAKER registers.
+template <class Ring, int LOADER, int TAKERS, int TAKER, class Load, class Multiply>
+__device__ __forceinline__ void run_block(const Load &load, const Multiply &multiply) {
+    static_assert(registers_suffice(LOADER, TAKERS, TAKER, 1));
+    Ring ring;
+    ring.make(threadIdx.x);
+    ptx::fence_mbarrier_init();
+    ptx::cluster_barrier();
+    if (threadIdx.x < GROUP) {
+        ptx::registers_decrease<LOADER>();
+        load(ring);
+    } else {
+        ptx::registers_increase<TAKER>();
+        multiply(ring);
+    }
+    ptx::sync_warp();
+    // What the other blocks tell this one's mbarriers needs them until they are done.
+    ptx::cluster_barrier();
+}
+
 } // namespace warpgroup

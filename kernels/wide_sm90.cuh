@@ -26,7 +26,7 @@ constexpr int TILE = Tile<64>::bytes(64), LEFT = ROWS / 64 * TILE, RIGHT = COLUM
 // A ring of slots for a step's operands: OWN bytes of the block's own, and behind them that of its columns; FILLERS as of a ring.
 template <int OWN, int FILLERS = 1> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS, FILLERS> {
     using Of = Ring<0, OWN + RIGHT, 4, BLOCKS, WARPS, FILLERS>;
-    using Of::ALL_BLOCKS, Of::advance, Of::at, Of::full, Of::release, Of::wait;
+    using Of::ALL_BLOCKS, Of::at, Of::full;
 
     // A thread loads a box for its own block, and the block's part of the right operand for all of the cluster.
     __device__ __forceinline__ void load_left(const uint64_t *map, int row, int panel) const {
@@ -35,16 +35,6 @@ template <int OWN, int FILLERS = 1> struct Slots : Ring<0, OWN + RIGHT, 4, BLOCK
     __device__ __forceinline__ void load_right(const uint64_t *map, int row, int panel) const {
         const ptx::Shared to = at() + OWN + ptx::cluster_rank() * PART;
         ptx::tensor_load(to, map, 0, row, panel, full(), ALL_BLOCKS);
-    }
-
-    // A warp that has nothing to multiply goes along.
-    __device__ __forceinline__ void follow(int steps) {
-#pragma unroll 1
-        for (int step = 0; step < steps; ++step) {
-            wait();
-            release();
-            advance();
-        }
     }
 };
 
@@ -127,13 +117,7 @@ __device__ __forceinline__ void multiply(Results &results, Sums &sums, const Ope
 // and the others `multiply(ring)`.
 template <class Slots, class Load, class Multiply, class Assist>
 __device__ __forceinline__ void run_block(int steps, const Load &load, const Multiply &multiply, const Assist &assist) {
-    static_assert(registers_suffice(LOADER_REGISTERS, MULTIPLIERS, MULTIPLIER_REGISTERS, 1));
-    Slots ring;
-    ring.make(threadIdx.x);
-    ptx::fence_mbarrier_init();
-    ptx::cluster_barrier();
-    if (threadIdx.x < GROUP) {
-        ptx::registers_decrease<LOADER_REGISTERS>();
+    const auto of_loader = [&](Slots &ring) {
         if (threadIdx.x >= 32) {
             assist(ring);
         } else if (threadIdx.x == 0) {
@@ -144,13 +128,8 @@ __device__ __forceinline__ void run_block(int steps, const Load &load, const Mul
                 ring.advance();
             }
         }
-    } else {
-        ptx::registers_increase<MULTIPLIER_REGISTERS>();
-        multiply(ring);
-    }
-    ptx::sync_warp();
-    // What the other block tells this one's mbarriers needs them until it is done.
-    ptx::cluster_barrier();
+    };
+    warpgroup::run_block<Slots, LOADER_REGISTERS, MULTIPLIERS, MULTIPLIER_REGISTERS>(of_loader, multiply);
 }
 
 // The same without any that assist.
@@ -180,56 +159,6 @@ struct Place {
 
     // The panel of 64 columns that the block's part of the columns' operand begins with.
     __device__ __forceinline__ int panel() const { return (column + ptx::cluster_rank() * (COLUMNS / BLOCKS)) / 64; }
-
-    // What finishes a gradient stands in the operands' place, when all that multiply are done with it: 64 columns of the block's rows.
-    static __device__ __forceinline__ Tile<64> tile(int number) {
-        return {ptx::shared_base() + number * Tile<64>::bytes(ROWS)};
-    }
-
-    // Calls `each(row, piece, to, columns)` for the pieces of 8 columns of the warp's rows, of which a warp has 32 at a time:
-    // where one stands in a tile, and the 64 columns of the matrix that it is of.
-    template <class T, class Each>
-    __device__ __forceinline__ void for_pieces(const gemm::Matrix<T> &matrix, const Each &each) const {
-#pragma unroll
-        for (int number = 0; number < COLUMNS / 64; ++number) {
-            const gemm::Columns<T> columns = matrix.columns(row, column + number * 64);
-#pragma unroll
-            for (int i = 0; i < WARP_ROWS; i += 4) {
-                const int of_block = warp_row() + i + lane() / 8, piece = lane() % 8;
-                each(of_block, piece, tile(number).at(of_block, piece), columns);
-            }
-        }
-    }
-
-    // Where a pair of a fragment's results stands, of the warp's row number `of_warp`.
-    static __device__ __forceinline__ ptx::Shared at_pair(int of_warp, int d) {
-        return tile(d / 8).at(warp_row() + of_warp, d % 8) + (lane() & 3) * 4;
-    }
-
-    // Finishes a gradient as gemm's `finish` does.
-    __device__ __forceinline__ void finish(Results &results, const uint16_t *added, const uint16_t *mask, int rows,
-                                           int width) const {
-#pragma unroll 1
-        for (int pass = 0; pass < 2; ++pass) {
-            const bool masked = pass != 0;
-            const uint16_t *const matrix = masked ? mask : added;
-            if (matrix == nullptr) continue;
-            for_pieces(gemm::Matrix<const uint16_t>{matrix, rows, width},
-                       [&](int of_block, int piece, ptx::Shared to, const gemm::Columns<const uint16_t> &columns) {
-                           const bool inside = of_block < valid;
-                           const uint16_t *from = inside ? columns.at(of_block, piece) : matrix;
-                           ptx::cp_async_16(to, from, inside ? 16 : 0);
-                       });
-            ptx::cp_async_commit();
-            ptx::cp_async_wait<0>();
-            ptx::sync_warp();
-            gemm::for_pairs(results, lane(), [&](int of_warp, int d, float &low, float &high) {
-                gemm::finish_pair(low, high, ptx::load_shared<uint32_t>(at_pair(of_warp, d)), masked);
-            });
-            // The next matrix takes its place.
-            ptx::sync_warp();
-        }
-    }
 
     // Stores the warp's results as bf16.
     __device__ __forceinline__ void store(const Results &results, const gemm::Matrix<uint16_t> &to) const {

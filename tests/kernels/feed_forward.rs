@@ -18,6 +18,7 @@ use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
 use crate::layer_norm;
+use crate::linear::rows_stored_behind_the_last;
 
 ladder!(FAMILY);
 
@@ -255,14 +256,7 @@ const BUGS: [Bug; 29] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "rows behind the last that are stored",
-        file: "gemm.cuh",
-        right: "const bool is_there = row < valid;",
-        wrong: "const bool is_there = true;",
-        kernels: NARROW,
-        found_by: &["store_global of 8 bytes at byte", WRONG_RESULTS],
-    },
+    rows_stored_behind_the_last(NARROW),
     Bug {
         what: "halves of pieces that lanes do not swap",
         file: "gemm.cuh",

@@ -30,6 +30,7 @@ use crate::feed_forward::{
 };
 use crate::ladder::ladder;
 use crate::layer_norm;
+use crate::linear::rows_stored_behind_the_last;
 
 ladder!(FAMILY);
 
@@ -229,14 +230,7 @@ const BUGS: [Bug; 32] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "inner rows behind the last",
-        file: "gemm.cuh",
-        right: "const bool is_there = row < valid;",
-        wrong: "const bool is_there = true;",
-        kernels: NARROW,
-        found_by: &["store_global of 16 bytes at byte", WRONG_RESULTS],
-    },
+    rows_stored_behind_the_last(NARROW),
     pairs_that_lanes_do_not_swap(NARROW),
     Bug {
         what: "the gradient of the inner rows in the place of these",
@@ -265,16 +259,16 @@ const BUGS: [Bug; 32] = [
     Bug {
         what: "rows of a gradient behind the last",
         file: "gemm.cuh",
-        right: "if (row < valid) {\n                        const uint16_t *const half_piece",
-        wrong: "{\n                        const uint16_t *const half_piece",
+        right: "if (row < valid) {\n                const uint16_t *const half_piece",
+        wrong: "{\n                const uint16_t *const half_piece",
         kernels: NARROW,
         found_by: &["load_global of 8 bytes at byte", WRONG_RESULTS],
     },
     Bug {
         what: "rows of a gradient behind the last, four fragments at a time",
         file: "gemm.cuh",
-        right: "if (row < valid) {\n                        const auto four",
-        wrong: "{\n                        const auto four",
+        right: "if (row < valid) {\n                const auto four",
+        wrong: "{\n                const auto four",
         kernels: "feed_forward_backward_c128",
         found_by: &["load_global of 16 bytes at byte", WRONG_RESULTS],
     },
@@ -331,8 +325,8 @@ const BUGS: [Bug; 32] = [
     Bug {
         what: "a gradient's pairs that lanes do not swap",
         file: "gemm.cuh",
-        right: "                    swap(pairs[0], pairs[1], lane & 1, 1);\n                }\n#pragma",
-        wrong: "                }\n#pragma",
+        right: "            swap(pairs[0], pairs[1], lane & 1, 1);\n        }\n#pragma",
+        wrong: "        }\n#pragma",
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },

@@ -23,8 +23,9 @@ use crate::feed_forward::{
 };
 use crate::ladder::ladder;
 use crate::warpgroups::{
-    UNWRITTEN, fewer_bytes_than_come, operands_that_are_replaced, operands_that_one_block_alone_gets_back,
-    the_other_phase,
+    UNWRITTEN, a_block_that_exits_too_early, fewer_bytes_than_come, mbarriers_that_copies_do_not_see,
+    mbarriers_that_the_other_block_has_not_made, operands_that_are_replaced,
+    operands_that_one_block_alone_gets_back, the_other_phase,
 };
 
 ladder!(FAMILY, of_sm_90);
@@ -184,30 +185,9 @@ const BUGS: [Bug; 43] = [
         kernels: NARROW,
         found_by: &["of `statistics` of"],
     },
-    Bug {
-        what: "mbarriers that copies do not see",
-        file: "feed_forward_sm90.cuh",
-        right: "    ptx::fence_mbarrier_init();\n",
-        wrong: "",
-        kernels: NARROW,
-        found_by: &["has not called fence_mbarrier_init since"],
-    },
-    Bug {
-        what: "mbarriers that the other block has not made yet",
-        file: "feed_forward_sm90.cuh",
-        right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
-        wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
-        kernels: NARROW,
-        found_by: &["no mbarrier has been made of byte"],
-    },
-    Bug {
-        what: "a block that exits while the other one tells it",
-        file: "feed_forward_sm90.cuh",
-        right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
-        wrong: "",
-        kernels: NARROW,
-        found_by: &["of the cluster has exited"],
-    },
+    mbarriers_that_copies_do_not_see(NARROW),
+    mbarriers_that_the_other_block_has_not_made(NARROW),
+    a_block_that_exits_too_early(NARROW),
     fewer_bytes_than_come(NARROW),
     Bug {
         what: "weights for one block alone",
@@ -237,7 +217,7 @@ const BUGS: [Bug; 43] = [
     },
     Bug {
         what: "weights that a warpgroup without rows keeps",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "            wait();\n            release();\n",
         wrong: "            wait();\n",
         kernels: NARROW,
@@ -245,7 +225,7 @@ const BUGS: [Bug; 43] = [
     },
     Bug {
         what: "weights that a warpgroup without rows does not wait for",
-        file: "feed_forward_sm90.cuh",
+        file: "ring_sm90.cuh",
         right: "            wait();\n            release();\n",
         wrong: "            release();\n",
         kernels: NARROW,

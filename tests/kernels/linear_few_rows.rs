@@ -18,6 +18,7 @@ use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
+use crate::linear::rows_stored_behind_the_last;
 
 ladder!(FAMILY);
 
@@ -186,14 +187,7 @@ const BUGS: [Bug; 11] = [
     a_missing_barrier(""),
     a_wait_for_too_few_copies(""),
     copies_into_what_is_read("linear_few_rows_32"),
-    Bug {
-        what: "rows behind the last",
-        file: "gemm.cuh",
-        right: "const bool is_there = row < valid;",
-        wrong: "const bool is_there = row <= valid;",
-        kernels: "linear_few_rows",
-        found_by: &["store_global of 8 bytes at byte", WRONG_RESULTS],
-    },
+    rows_stored_behind_the_last("linear_few_rows"),
     Bug {
         what: "a bias of other columns",
         file: "few_rows.cuh",

@@ -26,11 +26,12 @@ use setrank_emulator::launch::{Launch, panels_map};
 use crate::attention::counted::row;
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
-use crate::linear::{LAYERS, deviations_of_layers};
+use crate::linear::{LAYERS, deviations_of_layers, rows_stored_behind_the_last};
 use crate::warpgroups::{
     UNWRITTEN, a_block_that_exits_too_early, a_shared_operand_for_one_block, fewer_bytes_than_come,
-    mbarriers_that_the_other_block_has_not_made, operands_that_are_replaced,
-    operands_that_one_block_alone_gets_back, the_first_blocks_rows_for_both, the_other_phase,
+    mbarriers_that_copies_do_not_see, mbarriers_that_the_other_block_has_not_made,
+    operands_that_are_replaced, operands_that_one_block_alone_gets_back, the_first_blocks_rows_for_both,
+    the_other_phase,
 };
 
 ladder!(FAMILY, of_sm_90);
@@ -43,14 +44,7 @@ const INPUT: &str = "linear_wgmma_backward_input";
 const WEIGHTS: &str = "linear_wgmma_weights";
 
 const BUGS: [Bug; 36] = [
-    Bug {
-        what: "mbarriers that copies do not see",
-        file: "wide_sm90.cuh",
-        right: "    ptx::fence_mbarrier_init();\n",
-        wrong: "",
-        kernels: "",
-        found_by: &["has not called fence_mbarrier_init since"],
-    },
+    mbarriers_that_copies_do_not_see(""),
     mbarriers_that_the_other_block_has_not_made(""),
     a_block_that_exits_too_early(""),
     the_other_phase(""),
@@ -192,26 +186,19 @@ const BUGS: [Bug; 36] = [
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "rows that are written behind the last",
-        file: "gemm.cuh",
-        right: "const bool is_there = row < valid;",
-        wrong: "const bool is_there = row <= valid;",
-        kernels: FORWARD,
-        found_by: &["store_global of 16 bytes at byte"],
-    },
+    rows_stored_behind_the_last(FORWARD),
     Bug {
         what: "what finishes a gradient read before it is there",
-        file: "wide_sm90.cuh",
-        right: "            ptx::cp_async_wait<0>();\n",
+        file: "linear_sm90.cu",
+        right: "        ptx::cp_async_wait<0>();\n",
         wrong: "",
         kernels: INPUT,
         found_by: &["is under way"],
     },
     Bug {
         what: "a mask in the place of what others still add",
-        file: "wide_sm90.cuh",
-        right: "            // The next matrix takes its place.\n            ptx::sync_warp();\n",
+        file: "linear_sm90.cu",
+        right: "        // The next matrix takes its place.\n        ptx::sync_warp();\n",
         wrong: "",
         kernels: INPUT,
         found_by: &["is under way", WRONG_RESULTS],
@@ -274,9 +261,9 @@ const BUGS: [Bug; 36] = [
     },
     Bug {
         what: "what other lanes have copied read before they say so",
-        file: "wide_sm90.cuh",
-        right: "            ptx::cp_async_wait<0>();\n            ptx::sync_warp();\n",
-        wrong: "            ptx::cp_async_wait<0>();\n",
+        file: "linear_sm90.cu",
+        right: "        ptx::cp_async_wait<0>();\n        ptx::sync_warp();\n",
+        wrong: "        ptx::cp_async_wait<0>();\n",
         kernels: INPUT,
         found_by: &[WRONG_RESULTS, "is under way"],
     },

@@ -9,7 +9,7 @@ use setrank_emulator::emulate::Sums;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch};
 use crate::ladder::ladder;
-use crate::linear::Group;
+use crate::linear::{Group, rows_stored_behind_the_last};
 
 ladder!(FAMILY);
 
@@ -73,14 +73,7 @@ const BUGS: [Bug; 11] = [
         kernels: "linear_wide_backward_input",
         found_by: &["is under way", WRONG_RESULTS],
     },
-    Bug {
-        what: "rows that are written behind the last",
-        file: "gemm.cuh",
-        right: "const bool is_there = row < valid;",
-        wrong: "const bool is_there = valid > 0;",
-        kernels: "linear_wide_forward",
-        found_by: &["store_global of 16 bytes at byte"],
-    },
+    rows_stored_behind_the_last("linear_wide_forward"),
     Bug {
         what: "rows of the next part",
         file: "linear_wide.cu",

@@ -19,6 +19,7 @@ use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch
 use crate::feed_forward::{a_period_left_out, added_rows_of_the_first_block, rows_behind_the_last};
 use crate::ladder::ladder;
 use crate::layer_norm::ForwardOf;
+use crate::linear::rows_stored_behind_the_last;
 use crate::linear_few_rows::{a_missing_barrier, a_wait_for_too_few_copies, copies_into_what_is_read};
 
 ladder!(FAMILY);
@@ -54,7 +55,7 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 12] = [
+const BUGS: [Bug; 13] = [
     a_missing_barrier(""),
     a_wait_for_too_few_copies(""),
     // Of C = 256 alone there are more steps than are on their way at once.
@@ -62,6 +63,7 @@ const BUGS: [Bug; 12] = [
     a_period_left_out("norm_linear_16_c64", &["of `added` of"]),
     added_rows_of_the_first_block("norm_linear_16_c64"),
     rows_behind_the_last("norm_linear_16_c64", &["of `x` of"]),
+    rows_stored_behind_the_last(""),
     Bug {
         what: "statistics behind the last",
         file: "norm_rows.cuh",

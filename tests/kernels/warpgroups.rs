@@ -53,10 +53,21 @@ pub const fn operands_that_one_block_alone_gets_back(kernels: &'static str) -> B
     }
 }
 
+pub const fn mbarriers_that_copies_do_not_see(kernels: &'static str) -> Bug {
+    Bug {
+        what: "mbarriers that copies do not see",
+        file: "warpgroup_sm90.cuh",
+        right: "    ptx::fence_mbarrier_init();\n",
+        wrong: "",
+        kernels,
+        found_by: &["has not called fence_mbarrier_init since"],
+    }
+}
+
 pub const fn mbarriers_that_the_other_block_has_not_made(kernels: &'static str) -> Bug {
     Bug {
         what: "mbarriers that the other block has not made yet",
-        file: "wide_sm90.cuh",
+        file: "warpgroup_sm90.cuh",
         right: "    ptx::fence_mbarrier_init();\n    ptx::cluster_barrier();\n",
         wrong: "    ptx::fence_mbarrier_init();\n    ptx::barrier();\n",
         kernels,
@@ -67,8 +78,8 @@ pub const fn mbarriers_that_the_other_block_has_not_made(kernels: &'static str) 
 pub const fn a_block_that_exits_too_early(kernels: &'static str) -> Bug {
     Bug {
         what: "a block that exits while the other one tells it",
-        file: "wide_sm90.cuh",
-        right: "    // What the other block tells this one's mbarriers needs them until it is done.\n    ptx::cluster_barrier();\n",
+        file: "warpgroup_sm90.cuh",
+        right: "    // What the other blocks tell this one's mbarriers needs them until they are done.\n    ptx::cluster_barrier();\n",
         wrong: "",
         kernels,
         found_by: &["of the cluster has exited"],
