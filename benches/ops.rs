@@ -92,7 +92,8 @@ fn rbf(criterion: &mut Criterion) {
     let mut d_centers = vec![0.0; centers.len()];
     let (mut buffer, threads) = (Aligned::default(), threads());
     measure(criterion, "rbf", "forward", || {
-        rbf::forward(black_box(&mut y), &x, &rbf, Activation::Identity, &mut buffer, &threads);
+        let weight = layer.pack_forward(&mut buffer);
+        rbf::forward(black_box(&mut y), &x, &rbf, weight, Activation::Identity, &threads);
     });
     measure(criterion, "rbf", "backward", || {
         let gradients = WeightGradients { weight: black_box(&mut d_weight), bias: &mut d_bias };

@@ -76,8 +76,8 @@ impl<T: Scalar> Embedding<'_, T> {
                 let rbf =
                     Rbf { centers: centers.of(self.params), layer: layer1, features: self.num_features };
                 saved.hidden.resize(rows * layer1.outputs(), T::ZERO);
-                let packed = &mut scratch.packed.places[0];
-                rbf::forward(&mut saved.hidden, features, &rbf, Activation::Relu, packed, &scratch.threads);
+                let [weight] = scratch.packed.forward([fc1], self.params);
+                rbf::forward(&mut saved.hidden, features, &rbf, weight, Activation::Relu, &scratch.threads);
                 saved.normalized.clear();
                 saved.normalized.extend_from_slice(&saved.hidden);
                 layer_norm::forward(
@@ -87,7 +87,14 @@ impl<T: Scalar> Embedding<'_, T> {
                     norm1.of(self.params, self.eps),
                 );
                 x.resize(rows * layer2.outputs(), T::ZERO);
-                linear::forward(x, &saved.normalized, layer2, Activation::Identity, packed);
+                let [weight] = scratch.packed.forward([fc2], self.params);
+                linear::product(
+                    x,
+                    Write::Set,
+                    &saved.normalized,
+                    weight,
+                    layer2.finish(Activation::Identity),
+                );
                 layer_norm::forward(x, None, &mut saved.norm2, norm2.of(self.params, self.eps));
             }
         }

@@ -58,6 +58,7 @@ impl PackedWeights {
 mod tests {
     use crate::config::{Encoder, Input, ModelConfig};
     use crate::data::normalize::{Kind, Normalize};
+    use crate::model::layout::{Init, Parameter};
     use crate::model::setrank::{Inputs, Keep, SetRank, Workspace};
 
     fn configurations() -> Vec<ModelConfig> {
@@ -100,6 +101,14 @@ mod tests {
                 // All layers are there after the first pass.
                 let packed = once.packed_bytes();
                 assert_eq!(*held.get_or_insert(packed), packed, "{config:?}, pass {pass}");
+                // Then nothing is read of their weights.
+                let mut spoiled = parameters.clone();
+                let is_layer = |layer: &&Parameter| layer.init == Init::Glorot && layer.shape[0] > 1;
+                for layer in model.layout().parameters().iter().filter(is_layer) {
+                    spoiled[layer.range()].fill(f32::NAN);
+                }
+                model.forward(&mut once, &spoiled, inputs(), Keep::Nothing, None);
+                assert_eq!(once.scores(), anew.scores(), "{config:?}, pass {pass}");
             }
         }
     }

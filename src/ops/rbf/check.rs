@@ -143,7 +143,8 @@ impl Problem {
         threads.prepare();
         if let Product::Forward(activation) = self.product {
             let mut y = vec![0.0; rows * outputs];
-            forward(&mut y, &x, &rbf, activation, &mut Aligned::default(), &threads);
+            let mut buffer = Aligned::default();
+            forward(&mut y, &x, &rbf, layer.pack_forward(&mut buffer), activation, &threads);
             return vec![y];
         }
         let (mut d_weight, mut d_bias) = (vec![0.0; outputs * columns], vec![0.0; outputs]);

@@ -24,10 +24,10 @@ use rayon::prelude::*;
 
 use super::Scalar;
 use super::gemm::{
-    Aligned, DEPTH, Finish, Mat, MatMut, PackedLeft, Write, gemm, pack, packed_left_len, packed_len,
+    DEPTH, Finish, Mat, MatMut, Packed, PackedLeft, Write, gemm, pack, packed_left_len, packed_len,
 };
 use super::linear::{Activation, WeightGradients, Weights, sum_rows};
-use super::rows::{RowsMut, Shared, TILE, for_tiles};
+use super::rows::{RowsMut, Shared, TILE, for_tiles, free_tile};
 use super::scratch::{PerThread, take};
 use super::simd::vectorized;
 
@@ -106,21 +106,20 @@ impl<T: Scalar> Rbf<'_, T> {
     }
 }
 
-/// y `[N, out]` = activation(φ(x `[N, F]`)·Wᵀ + b); `buffer` takes the packed weights.
+/// y `[N, out]` = activation(φ(x `[N, F]`)·Wᵀ + b), given Wᵀ packed for forward.
 pub fn forward<T: Scalar>(
     y: &mut [T],
     x: &[T],
     rbf: &Rbf<'_, T>,
+    weight: Packed<'_, T>,
     activation: Activation,
-    buffer: &mut Aligned,
     threads: &PerThread,
 ) {
     let (outputs, features) = (rbf.layer.outputs(), rbf.features);
     let width = rbf.centers.len();
-    let weight = rbf.layer.pack_forward(buffer);
     let rows = x.len() / features;
     threads.reserve::<T>(TILE * DEPTH.min(width));
-    for_tiles(0..rows, TILE, RowsMut::new(y, outputs), &|tile, y| {
+    for_tiles(0..rows, free_tile(rows), RowsMut::new(y, outputs), &|tile, y| {
         let x = &x[tile.start * features..tile.end * features];
         let mut y = MatMut::new(y.data, tile.len(), outputs);
         threads.with(tile.len() * DEPTH.min(width), |phi: &mut [T]| {

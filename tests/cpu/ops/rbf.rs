@@ -29,7 +29,8 @@ fn run<T: Scalar>(x: &[f64], centers: &[f64], weight: &[f64], bias: &[f64], shap
     let (x, centers) = (cast::<T>(x), cast::<T>(centers));
     let layer = Weights { weight: &weight, bias: &bias };
     let rbf = Rbf { centers: &centers, layer, features: shape.features };
-    rbf::forward(&mut y, &x, &rbf, Activation::Identity, &mut Aligned::default(), &threads());
+    let mut buffer = Aligned::default();
+    rbf::forward(&mut y, &x, &rbf, layer.pack_forward(&mut buffer), Activation::Identity, &threads());
     y
 }
 
