@@ -234,7 +234,7 @@ template <int C, int ROWS> __device__ __forceinline__ void backward(const FeedFo
             gemm::multiply<false, true>(results, left, row, projected.right(left), lane, column);
         }
         if (p.given != 0) {
-            gemm::add_pairs(results, valid - row, lane, [&](int at, int piece) {
+            gemm::finish_pairs(results, false, valid - row, lane, [&](int at, int piece) {
                 return p.d + static_cast<size_t>(first + row + at) * C + column + piece * 8;
             });
         }

@@ -75,14 +75,19 @@ __device__ __forceinline__ void multiply(Results<ROWS> &results, const Left &lef
     }
 }
 
+// Where pieces of 8 of the warp's columns of a matrix begin.
+template <class T> __device__ __forceinline__ auto pieces(const gemm::Matrix<T> &matrix, const Place &place) {
+    return [columns = matrix.columns(place.row, place.column), first = place.of_warp / 8](int row, int piece) {
+        return columns.at(row, first + piece);
+    };
+}
+
 // y = activation(results + b): of the layer's outputs those of the block, and of them the warp's.
 template <int ROWS>
 __device__ __forceinline__ void finish(Results<ROWS> &results, const float *bias, bool relu, gemm::Matrix<uint16_t> y,
                                        Place place, int lane) {
     gemm::add_bias(results, bias + place.column + place.of_warp, relu, lane);
-    const auto to = y.columns(place.row, place.column);
-    gemm::store_pairs(results, y.rows - place.row, lane,
-                      [&](int row, int piece) { return to.at(row, place.of_warp / 8 + piece); });
+    gemm::store_pairs(results, y.rows - place.row, lane, pieces(y, place));
 }
 
 } // namespace few_rows

@@ -274,9 +274,10 @@ __device__ __forceinline__ void store_pairs(const float (&results)[M][8][4], Col
     store_pairs(results, valid - row, lane, [=](int of_warp, int piece) { return to.at(row + of_warp, piece); });
 }
 
-// Adds bf16 values, as `store_pairs` would store them, to the warp's results: `from(row, piece)` is where 8 columns of a row begin.
+// Finishes a gradient by a matrix as `finish_pair` does, without shared memory, of which lanes have what `store_pairs` would have
+// them store: `from(row, piece)` is where 8 columns of a row begin.
 template <int M, int N, class From>
-__device__ __forceinline__ void add_pairs(float (&results)[M][N][4], int valid, int lane, const From &from) {
+__device__ __forceinline__ void finish_pairs(float (&results)[M][N][4], bool masked, int valid, int lane, const From &from) {
     for_swapped<M, N>(lane, [&](int row, int m, int half, int d) {
         uint32_t pairs[SWAPPED<N>] = {};
         if constexpr (SWAPPED<N> == 4) {
@@ -295,8 +296,7 @@ __device__ __forceinline__ void add_pairs(float (&results)[M][N][4], int valid, 
         }
 #pragma unroll
         for (int i = 0; i < SWAPPED<N>; ++i) {
-            results[m][d + i][2 * half] += bf16_low(pairs[i]);
-            results[m][d + i][2 * half + 1] += bf16_high(pairs[i]);
+            finish_pair(results[m][d + i][2 * half], results[m][d + i][2 * half + 1], pairs[i], masked);
         }
     });
 }

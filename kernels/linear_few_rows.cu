@@ -2,27 +2,28 @@
 
 #include "few_rows.cuh"
 
-// A linear layer's forward where blocks of 128 rows would leave most of a card idle: a single query's documents, or the inducing
-// points of all blocks of a model, each with a layer of its own. Of these also the gradients of their inputs.
+// A linear layer where blocks of 128 rows would leave most of a card idle, forward and the gradient of its input: of a single
+// query's documents or a small batch's, or of the inducing points of all blocks of a model, each with a layer of its own.
 //
 //   linear_few_rows_{16,32}, linear_few_rows_layers   y = activation(x·Wᵀ + b)
+//   linear_few_rows_input_{16,32}                     dx = dy·W (+ another gradient; 0 where the ReLU before was)
 //   linear_input_layers                               dx += dy·W
 //
-// Shapes      x [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width], as `linear_forward` has it; dx [N, in] f32; of
-//             several layers all alike.
+// Shapes      x [N, in]; W [out, in]; b [out]; y, dy [out / width, N, width], as `linear_forward` has it; dx, added and mask
+//             [N, in], dx of several layers f32; of these all alike.
 // Checked     by the launcher (src/ops/linear/device.rs): in and out multiples of 64, lengths, no overlap.
 // Launch      grid (columns / 64 · N / ROWS, layers), the columns, out or in, fastest, ROWS 16 or 32; 128 threads, a warp for
 //             each 16 of the block's 64 columns. Shared memory: four stages of 64 of the inner dimension, 40 or 48 KiB, of
 //             which three are on their way.
-// Types       bf16 in and out, bias and dx f32, all sums in f32; y is rounded once, in the last step.
-// Determinism sums over the inner dimension in order: the bits of y are those of `linear_forward`; dx's sum is added to what is
-//             there. No atomics.
-// Writes      `=`: y; `+=`: dx.
+// Types       bf16 in and out, bias and dx of several layers f32, all sums in f32; y and dx are rounded once, in the last step.
+// Determinism sums over the inner dimension in order: the bits are those of `linear_forward` and `linear_backward_input`; of
+//             several layers dx's sum is added to what is there. No atomics.
+// Writes      `=`: y, dx; `+=`: dx of several layers.
 // Cost        2·N·in·out FLOPs; the rows are read columns/64 times, W N/ROWS times, by way of L2. Bound by latency.
 
 namespace {
 
-using few_rows::Copied, few_rows::Place, few_rows::Results, few_rows::multiply;
+using few_rows::Copied, few_rows::Place, few_rows::Results, few_rows::multiply, few_rows::pieces;
 
 template <int ROWS> __device__ __forceinline__ void forward(const LinearForward &p) {
     const auto place = Place::of_block<ROWS>(p.outputs);
@@ -31,6 +32,21 @@ template <int ROWS> __device__ __forceinline__ void forward(const LinearForward 
     Results<ROWS> results;
     multiply<ROWS, true>(results, x, {p.weight, p.outputs, p.inputs}, p.inputs, place, lane);
     few_rows::finish<ROWS>(results, p.bias, p.relu != 0, {p.y, p.rows, p.width}, place, lane);
+}
+
+template <int ROWS> __device__ __forceinline__ void backward_input(const LinearBackwardInput &p) {
+    const auto place = Place::of_block<ROWS>(p.inputs);
+    const int lane = threadIdx.x & 31, valid = p.rows - place.row;
+    const Copied<ROWS> dy{{p.dy, p.rows, p.width}, place.row};
+    Results<ROWS> results;
+    multiply<ROWS, false>(results, dy, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
+#pragma unroll
+    for (int pass = 0; pass < 2; ++pass) {
+        const bool masked = pass != 0;
+        const gemm::Matrix<const uint16_t> matrix{masked ? p.mask : p.added, p.rows, p.inputs};
+        if (matrix.data != nullptr) gemm::finish_pairs(results, masked, valid, lane, pieces(matrix, place));
+    }
+    gemm::store_pairs(results, valid, lane, pieces(gemm::Matrix<uint16_t>{p.dx, p.rows, p.inputs}, place));
 }
 
 // Adds the block's part of dx.
@@ -61,6 +77,14 @@ __device__ __forceinline__ void add_input(const LinearInput &p) {
     }
 LINEAR_FEW_ROWS(linear_few_rows_16, 16)
 LINEAR_FEW_ROWS(linear_few_rows_32, 32)
+
+#define LINEAR_FEW_ROWS_INPUT(NAME, ROWS)                                                                            \
+    extern "C" __global__ void __launch_bounds__(LINEAR_FEW_ROWS_THREADS, 4)                                         \
+        NAME(const __grid_constant__ LinearBackwardInput p) {                                                        \
+        backward_input<ROWS>(p);                                                                                     \
+    }
+LINEAR_FEW_ROWS_INPUT(linear_few_rows_input_16, 16)
+LINEAR_FEW_ROWS_INPUT(linear_few_rows_input_32, 32)
 
 extern "C" __global__ void __launch_bounds__(LINEAR_FEW_ROWS_THREADS, 4)
     linear_few_rows_layers(const __grid_constant__ LinearLayers p) {

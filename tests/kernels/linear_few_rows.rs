@@ -1,4 +1,4 @@
-//! A linear layer's forward by blocks of few rows, several layers' at once, and the gradients of their inputs.
+//! A linear layer by blocks of few rows, forward and the gradient of its input, and several layers at once.
 
 use std::mem::offset_of;
 
@@ -7,7 +7,7 @@ use setrank::device::abi::{LinearForward, LinearInput};
 use setrank::device::{Buffer, Gpu, Limits};
 use setrank::ops::check::Deviation;
 use setrank::ops::linear::check::few_rows::{OF_GROUP, OF_INPUT_GROUPS, group, input_group, problems};
-use setrank::ops::linear::check::{Answer, Problem, Product};
+use setrank::ops::linear::check::{Answer, InputFinish, Problem, Product};
 use setrank::ops::linear::{
     Activation, BlockSize, LayerForward, LayerInput, Layout, LinearShape, linear_backward_input_layers,
     linear_forward_layers,
@@ -135,7 +135,31 @@ pub const fn copies_into_what_is_read(kernels: &'static str) -> Bug {
     }
 }
 
-const BUGS: [Bug; 11] = [
+const BUGS: [Bug; 14] = [
+    Bug {
+        what: "a mask that is added",
+        file: "linear_few_rows.cu",
+        right: "gemm::finish_pairs(results, masked,",
+        wrong: "gemm::finish_pairs(results, false,",
+        kernels: "linear_few_rows_input_32",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "a mask for what is not yet added",
+        file: "linear_few_rows.cu",
+        right: "const bool masked = pass != 0;",
+        wrong: "const bool masked = pass == 0;",
+        kernels: "linear_few_rows_input_32",
+        found_by: &[WRONG_RESULTS],
+    },
+    Bug {
+        what: "columns of the first warp for all",
+        file: "few_rows.cuh",
+        right: "first = place.of_warp / 8",
+        wrong: "first = 0",
+        kernels: "linear_few_rows",
+        found_by: &[WRONG_RESULTS],
+    },
     Bug {
         what: "the first layer for all",
         file: "linear_few_rows.cu",
@@ -193,7 +217,7 @@ const BUGS: [Bug; 11] = [
         file: "few_rows.cuh",
         right: "bias + place.column + place.of_warp",
         wrong: "bias + place.column",
-        kernels: "linear_few_rows",
+        kernels: "linear_few_rows_16",
         found_by: &[WRONG_RESULTS],
     },
 ];
@@ -218,18 +242,23 @@ fn cases() -> Vec<Case> {
 }
 
 fn counted() -> Vec<Counted> {
-    let mut counted: Vec<Counted> = [(BlockSize::Few, 1024), (BlockSize::Fewest, 256)]
-        .map(|(blocks, outputs)| {
-            let shape = LinearShape { rows: 500, inputs: 256, outputs };
-            let product = Product::Forward(Activation::Relu);
-            let problem = Problem::random(shape, Layout::Rows, product, 1).by(blocks);
-            Counted {
-                shape: format!("500x256x{outputs}"),
-                problem: Box::new(problem),
-                useful_products: (500 * 256 * outputs) as f64 / 2048.0,
-            }
-        })
-        .into();
+    let (forward, input) = (Product::Forward(Activation::Relu), Product::Input(InputFinish::Added));
+    let mut counted: Vec<Counted> = [
+        (BlockSize::Few, forward, 500, 256, 1024),
+        (BlockSize::Fewest, forward, 500, 256, 256),
+        (BlockSize::Few, input, 1280, 256, 1024),
+        (BlockSize::Fewest, input, 500, 256, 768),
+    ]
+    .map(|(blocks, product, rows, inputs, outputs)| {
+        let shape = LinearShape { rows, inputs, outputs };
+        let problem = Problem::random(shape, Layout::Rows, product, 1).by(blocks);
+        Counted {
+            shape: format!("{rows}x{inputs}x{outputs}"),
+            problem: Box::new(problem),
+            useful_products: (rows * inputs * outputs) as f64 / 2048.0,
+        }
+    })
+    .into();
     let of = |shape: LinearShape, problem: Box<dyn family::Problem>| {
         let LinearShape { rows, inputs, outputs } = shape;
         let useful_products = (3 * rows * inputs * outputs) as f64 / 2048.0;
@@ -249,10 +278,11 @@ fn results_are_those_of_blocks_of_many_rows() {
         [1, 15, 16, 17, 31, 32, 33, 127].into_iter().zip([Sums::Hopper, Sums::Ampere].into_iter().cycle())
     {
         for mut problem in problems(rows, 2) {
-            let found = family::result::<bf16>(&family::emulated(&problem, sums), "y");
+            let name = if matches!(problem.product, Product::Forward(_)) { "y" } else { "dx" };
+            let found = family::result::<bf16>(&family::emulated(&problem, sums), name);
             let blocks = std::mem::replace(&mut problem.blocks, BlockSize::Many);
-            let expected = family::result::<bf16>(&family::emulated(&problem, sums), "y");
-            assert!(found == expected, "{rows} rows, {blocks:?}, {sums:?}");
+            let expected = family::result::<bf16>(&family::emulated(&problem, sums), name);
+            assert!(found == expected, "{rows} rows, {blocks:?}, {:?}, {sums:?}", problem.product);
         }
     }
 }

@@ -18,7 +18,7 @@ pub enum BlockSize {
     Wide,
     /// 128 × 64: of any width.
     Many,
-    /// 32 × 64, of forward, where there would be fewer blocks than multiprocessors.
+    /// 32 × 64, where there would be fewer blocks than multiprocessors.
     Few,
     /// 16 × 64, where there still would.
     Fewest,
@@ -57,21 +57,15 @@ impl BlockSize {
 
     /// Those of a layer's forward: the largest with which each multiprocessor has one, if any have.
     pub fn of_forward(shape: LinearShape, limits: &Limits) -> Self {
-        let largest = Self::largest(
-            &[BlockSize::Wide, BlockSize::Many, BlockSize::Few],
-            shape.rows,
-            shape.outputs,
-            limits,
-        );
-        largest.unwrap_or(BlockSize::Fewest)
+        Self::largest(shape.rows, shape.outputs, limits)
     }
 
     /// Those of the gradient of its input.
     pub fn of_input(shape: LinearShape, limits: &Limits) -> Self {
-        Self::largest(&[BlockSize::Wide], shape.rows, shape.inputs, limits).unwrap_or(BlockSize::Many)
+        Self::largest(shape.rows, shape.inputs, limits)
     }
 
-    fn largest(of: &[BlockSize], rows: usize, columns: usize, limits: &Limits) -> Option<Self> {
+    fn largest(rows: usize, columns: usize, limits: &Limits) -> Self {
         let enough = |blocks: &&BlockSize| {
             columns.is_multiple_of(blocks.columns() as usize)
                 && blocks.count(rows, columns) >= limits.multiprocessors as usize
@@ -80,7 +74,8 @@ impl BlockSize {
             (BlockSize::Wide, MatrixKernels::Wgmma) => BlockSize::Warpgroups,
             _ => blocks,
         };
-        of.iter().find(enough).copied().map(by_warpgroups)
+        let largest = [BlockSize::Wide, BlockSize::Many, BlockSize::Few].iter().find(enough).copied();
+        largest.map_or(BlockSize::Fewest, by_warpgroups)
     }
 }
 
@@ -95,13 +90,13 @@ mod tests {
             [BlockSize::of_forward(shape, &Limits::SM_90), BlockSize::of_input(shape, &Limits::SM_90)]
         };
         // A query of 500 documents: q, k and v, and both layers of its network.
-        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Many]);
-        assert_eq!(of(500, 256, 1024), [BlockSize::Few, BlockSize::Many]);
-        assert_eq!(of(500, 1024, 256), [BlockSize::Fewest, BlockSize::Many]);
-        assert_eq!(of(10, 256, 768), [BlockSize::Fewest, BlockSize::Many]);
-        assert_eq!(of(0, 64, 64), [BlockSize::Fewest, BlockSize::Many]);
+        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Fewest]);
+        assert_eq!(of(500, 256, 1024), [BlockSize::Few, BlockSize::Fewest]);
+        assert_eq!(of(500, 1024, 256), [BlockSize::Fewest, BlockSize::Few]);
+        assert_eq!(of(10, 256, 768), [BlockSize::Fewest; 2]);
+        assert_eq!(of(0, 64, 64), [BlockSize::Fewest; 2]);
         // 32 sets of 40: the widest layer fills the card.
-        assert_eq!(of(1280, 256, 1024), [BlockSize::Many, BlockSize::Many]);
+        assert_eq!(of(1280, 256, 1024), [BlockSize::Many, BlockSize::Few]);
         assert_eq!(of(1280, 1024, 256), [BlockSize::Few, BlockSize::Many]);
         // A large batch, of widths that are multiples of 256 and of others.
         assert_eq!(of(132 * 128, 256, 768), [BlockSize::Wide; 2]);
@@ -118,7 +113,7 @@ mod tests {
         };
         assert_eq!(of(132 * 128, 256, 768), [BlockSize::Warpgroups; 2]);
         assert_eq!(of(132 * 128, 192, 320), [BlockSize::Many; 2]);
-        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Many]);
+        assert_eq!(of(500, 256, 768), [BlockSize::Few, BlockSize::Fewest]);
         // Pairs are whole.
         assert_eq!([1, 256, 257].map(|rows| BlockSize::Warpgroups.count(rows, 512)), [4, 4, 8]);
     }

@@ -109,13 +109,14 @@ impl LinearPlan {
         (layers > 0).then_some(Plan { grid, ..plan })
     }
 
-    /// The launch of the gradient of its input, by blocks that are [`Warpgroups`](BlockSize::Warpgroups), [`Wide`](BlockSize::Wide)
-    /// or [`Many`](BlockSize::Many); `None` where there is nothing to do.
+    /// The launch of the gradient of its input by such blocks; `None` where there is nothing to do.
     pub fn backward_input(&self, blocks: BlockSize) -> Option<Plan> {
         let kernel = match blocks {
             BlockSize::Warpgroups => "linear_wgmma_backward_input",
             BlockSize::Wide => "linear_wide_backward_input",
-            _ => "linear_backward_input",
+            BlockSize::Many => "linear_backward_input",
+            BlockSize::Few => "linear_few_rows_input_32",
+            BlockSize::Fewest => "linear_few_rows_input_16",
         };
         self.by_rows(blocks, kernel, self.shape.inputs)
     }

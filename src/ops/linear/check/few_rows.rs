@@ -1,6 +1,6 @@
-//! Problems of a layer's forward by blocks of few rows, and of several layers' at once, and of the gradients of their inputs.
+//! Problems of a layer by blocks of few rows, forward and the gradient of its input, and of several layers at once.
 
-use super::{Answer, Problem, Product};
+use super::{Answer, InputFinish, Problem, Product};
 use crate::device::{DeviceError, Gpu};
 use crate::ops::check::{Checked, SEED, taken, uploaded};
 use crate::ops::linear::{
@@ -9,15 +9,25 @@ use crate::ops::linear::{
 };
 use crate::ops::values::{narrow, wide};
 
-/// Both kernels, each with another activation and layout, of more steps than are on their way at once, the last of which is where results will be.
-pub fn problems(rows: usize, seed: u64) -> [Problem; 2] {
+/// A layer's forward and the gradient of its input by blocks of both sizes, with all that may follow and all layouts, of more steps
+/// than are on their way at once.
+pub fn problems(rows: usize, seed: u64) -> [Problem; 6] {
+    let (narrow, wide) = (Layout::Heads { width: 32 }, Layout::Heads { width: 64 });
     [
-        (BlockSize::Few, Activation::Relu, Layout::Heads { width: 32 }, 320),
-        (BlockSize::Fewest, Activation::Identity, Layout::Rows, 320),
+        (BlockSize::Few, Product::Forward(Activation::Relu), narrow),
+        (BlockSize::Fewest, Product::Forward(Activation::Identity), Layout::Rows),
+        (BlockSize::Few, Product::Input(InputFinish::AddedAndMasked), narrow),
+        (BlockSize::Fewest, Product::Input(InputFinish::Plain), Layout::Rows),
+        (BlockSize::Fewest, Product::Input(InputFinish::Masked), Layout::Rows),
+        (BlockSize::Fewest, Product::Input(InputFinish::Added), wide),
     ]
-    .map(|(blocks, activation, layout, inputs)| {
-        let shape = LinearShape { rows, inputs, outputs: 192 };
-        Problem::random(shape, layout, Product::Forward(activation), seed).by(blocks)
+    .map(|(blocks, product, layout)| {
+        let (inputs, outputs) = match product {
+            Product::Forward(_) => (320, 192),
+            _ => (192, 320),
+        };
+        let shape = LinearShape { rows, inputs, outputs };
+        Problem::random(shape, layout, product, seed).by(blocks)
     })
 }
 
