@@ -23,23 +23,55 @@
 
 namespace {
 
-using few_rows::Copied, few_rows::Place, few_rows::Results, few_rows::multiply, few_rows::pieces;
+using few_rows::Place, few_rows::Results, few_rows::pieces;
+
+constexpr int THREADS = few_rows::THREADS, STAGES = LINEAR_FEW_ROWS_STAGES;
+
+// The block's rows of `left` times the columns of W from its own on, or, of forward, of Wᵀ. Afterwards others may still read
+// the operands.
+template <int ROWS, bool FORWARD>
+__device__ __forceinline__ void multiply(Results<ROWS> &results, gemm::Matrix<const uint16_t> left,
+                                         gemm::Matrix<const uint16_t> weight, int inner, Place place, int lane) {
+    constexpr int LEFT = Tile<64>::bytes(ROWS), STAGE = LEFT + Tile<64>::bytes(gemm::COLUMNS);
+    const int steps = inner / gemm::STEP;
+    const auto stage = [](int step) { return ptx::shared_base() + step % STAGES * STAGE; };
+    const auto fill = [&](int step) {
+        if (step < steps) {
+            const ptx::Shared to = stage(step);
+            const int k = step * gemm::STEP, column = place.column;
+            gemm::load<ROWS, THREADS>({to}, left.columns(place.row, k), left.rows - place.row);
+            const auto right = FORWARD ? weight.columns(column, k) : weight.columns(k, column);
+            gemm::load<gemm::COLUMNS, THREADS>({to + LEFT}, right, gemm::COLUMNS);
+        }
+        ptx::cp_async_commit();
+    };
+#pragma unroll
+    for (int step = 0; step < STAGES - 1; ++step) fill(step);
+    gemm::clear(results);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        ptx::cp_async_wait<STAGES - 2>();
+        // This step's copies have landed, and all threads are done with the step that is replaced.
+        ptx::barrier();
+        fill(step + STAGES - 1);
+        const ptx::Shared from = stage(step);
+        gemm::multiply<false, !FORWARD>(results, {from}, 0, {from + LEFT}, lane, place.of_warp);
+    }
+}
 
 template <int ROWS> __device__ __forceinline__ void forward(const LinearForward &p) {
     const auto place = Place::of_block<ROWS>(p.outputs);
     const int lane = threadIdx.x & 31;
-    const Copied<ROWS> x{{p.x, p.rows, p.inputs}, place.row};
     Results<ROWS> results;
-    multiply<ROWS, true>(results, x, {p.weight, p.outputs, p.inputs}, p.inputs, place, lane);
+    multiply<ROWS, true>(results, {p.x, p.rows, p.inputs}, {p.weight, p.outputs, p.inputs}, p.inputs, place, lane);
     few_rows::finish<ROWS>(results, p.bias, p.relu != 0, {p.y, p.rows, p.width}, place, lane);
 }
 
 template <int ROWS> __device__ __forceinline__ void backward_input(const LinearBackwardInput &p) {
     const auto place = Place::of_block<ROWS>(p.inputs);
     const int lane = threadIdx.x & 31, valid = p.rows - place.row;
-    const Copied<ROWS> dy{{p.dy, p.rows, p.width}, place.row};
     Results<ROWS> results;
-    multiply<ROWS, false>(results, dy, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
+    multiply<ROWS, false>(results, {p.dy, p.rows, p.width}, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
         const bool masked = pass != 0;
@@ -54,9 +86,8 @@ __device__ __forceinline__ void add_input(const LinearInput &p) {
     constexpr int ROWS = 16;
     const auto place = Place::of_block<ROWS>(p.inputs);
     const int lane = threadIdx.x & 31, valid = p.rows - place.row;
-    const Copied<ROWS> dy{{p.dy, p.rows, p.width}, place.row};
     Results<ROWS> results;
-    multiply<ROWS, false>(results, dy, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
+    multiply<ROWS, false>(results, {p.dy, p.rows, p.width}, {p.weight, p.outputs, p.inputs}, p.outputs, place, lane);
     const size_t stride = p.inputs;
     float *const to = p.dx + place.row * stride + place.column + place.of_warp + (lane & 3) * 2;
     // Four lanes have a sector of 32 bytes.

@@ -1,4 +1,5 @@
-// What kernels of warpgroups share: their size, their registers, and rows of tiles as operands of their matrix instructions.
+// What kernels of warpgroups share: their size, their registers, rows of tiles as operands of their matrix instructions, and the
+// frame of a block that loads and multiplies.
 #pragma once
 
 #include "tile.cuh"

@@ -2,12 +2,17 @@
 
 use setrank::config::{Encoder, Input, ModelConfig};
 use setrank::data::normalize::{Kind, Normalize};
-use setrank::model::memory::{Activations, fixed};
+use setrank::model::memory::{Activations, fixed, packed_anew};
 use setrank::model::setrank::{Keep, Workspace};
 use setrank::model::{Inputs, SetRank};
 
-/// Bytes that a workspace holds after a step on `sets` sets of `size` documents: of the batch, and others.
-fn held(config: &ModelConfig, keep: Keep, sets: usize, size: usize) -> (usize, usize) {
+/// Bytes that a workspace holds after a step on `sets` sets of `size` documents: of the batch, of packed weights, and others.
+fn held(
+    mut workspace: Workspace<f32>,
+    config: &ModelConfig,
+    keep: Keep,
+    [sets, size]: [usize; 2],
+) -> [usize; 3] {
     let model = SetRank::new(config.clone()).unwrap();
     let parameters: Vec<f32> = model.layout().init(1);
     let mut gradients = vec![0.0f32; parameters.len()];
@@ -15,12 +20,12 @@ fn held(config: &ModelConfig, keep: Keep, sets: usize, size: usize) -> (usize, u
     let offsets: Vec<usize> = (0..=sets).map(|set| set * size).collect();
     let d_scores = vec![1.0f32; sets * size];
     let inputs = Inputs { features: &features, offsets: &offsets, ordinals: &[] };
-    let mut workspace = Workspace::default();
     model.forward(&mut workspace, &parameters, inputs, keep, None);
     if keep == Keep::ForBackward {
         model.backward(&mut workspace, &parameters, &mut gradients, inputs, &d_scores, None);
     }
-    workspace.bytes()
+    let (of_batch, others) = workspace.bytes();
+    [of_batch, workspace.packed_bytes(), others - workspace.packed_bytes()]
 }
 
 #[test]
@@ -52,7 +57,7 @@ fn the_estimate_is_what_a_step_holds() {
             for keep in [Keep::Nothing, Keep::ForBackward] {
                 for (sets, size) in [(4, 700), (100, 20), (1, 3)] {
                     let config = config(encoder, input, inner_ffn);
-                    let (of_batch, others) = held(&config, keep, sets, size);
+                    let [of_batch, packed, others] = held(Workspace::default(), &config, keep, [sets, size]);
                     let what = format!("{encoder:?} {inner_ffn} {input:?} {keep:?}, {sets} sets of {size}");
                     // One set has its points' gradients in other buffers.
                     if sets > 1 {
@@ -64,6 +69,12 @@ fn the_estimate_is_what_a_step_holds() {
                     }
                     let bound = fixed(&config, rayon::current_num_threads(), size);
                     assert!(others <= bound, "{what}: {others} held, at most {bound} expected");
+                    let bound = packed_anew(&config);
+                    assert!(packed <= bound, "{what}: {packed} of weights, at most {bound} expected");
+                    if keep == Keep::Nothing {
+                        let once = held(Workspace::of_same_parameters(), &config, keep, [sets, size]);
+                        assert_eq!((once[0], once[2]), (of_batch, others), "{what}, packed once");
+                    }
                 }
             }
         }

@@ -14,7 +14,7 @@ use setrank::ops::layer_norm::{
     DeviceNorm, NormBackward, NormShape, layer_norm_backward, layer_norm_forward,
 };
 use setrank::ops::linear::{
-    Activation, BlockSize, DeviceLinear, Layout, LinearShape, PendingInput, linear_forward,
+    Activation, BlockSize, DeviceLinear, Layout, LinearShape, PendingInput, linear_forward_by,
 };
 use setrank::ops::norm_linear::{NormForward, norm_linear_forward_by};
 use setrank::ops::partial_sums::PendingSums;
@@ -137,7 +137,8 @@ pub fn query(criterion: &mut Criterion, card: &Card) {
                     );
                 }
                 before.compute(gpu, of_norm)?;
-                linear_forward(gpu, &mut y, Layout::Rows, &normalized, layer, Activation::Relu, shape)
+                let (layout, activation) = (Layout::Rows, Activation::Relu);
+                linear_forward_by(gpu, BlockSize::Few, &mut y, layout, &normalized, layer, activation, shape)
             }))
         });
     }

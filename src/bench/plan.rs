@@ -9,7 +9,7 @@ use super::trial::Trial;
 use crate::config::ModelConfig;
 use crate::device::choice::Device;
 use crate::model::flops;
-use crate::model::memory::{Activations, fixed};
+use crate::model::memory::{Activations, fixed, packed_anew};
 use crate::model::setrank::{Keep, SetRank};
 use crate::{Error, Result};
 
@@ -70,10 +70,11 @@ impl Plan {
     /// Bytes that the run needs, about: parameters, and gradients and moments or the packed weights, the batch and what is
     /// computed of it.
     pub fn bytes(&self, parameters: usize) -> f64 {
-        let arrays = match self.mode {
-            Mode::Train => 4,
-            Mode::Infer if self.device.is_gpu() => 1,
-            Mode::Infer => 2,
+        let (arrays, packed) = match self.mode {
+            Mode::Train => (4, packed_anew(&self.config)),
+            Mode::Infer if self.device.is_gpu() => (1, 0),
+            // Packed once.
+            Mode::Infer => (2, 0),
         };
         let grids = match self.hand_over.layout {
             Layout::Ragged => 0,
@@ -90,7 +91,7 @@ impl Plan {
         let threads = rayon::current_num_threads();
         values * size_of::<f32>() as f64
             + activations.of_batch(self.documents(), self.sizes.len()) as f64
-            + fixed(&self.config, threads, largest) as f64
+            + (fixed(&self.config, threads, largest) + packed) as f64
     }
 
     /// Refuses what [`run`](Self::run) would: a plan that contradicts itself, or that the machine has not the memory for.

@@ -57,7 +57,8 @@ pub enum Fusion {
     /// Sets stay on the chip where they fit, and backward of one that does, or of few points, is one kernel.
     Attention,
     /// The row-wise network with the LayerNorms around it is one kernel too, and so is its backward but for the gradients of
-    /// weights, where that pays. So are scores, losses and both gradients of these.
+    /// weights, where that pays, or else, of few rows, a LayerNorm and the layer behind it. So are scores, losses and both
+    /// gradients of these.
     #[default]
     All,
 }

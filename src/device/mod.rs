@@ -7,6 +7,7 @@
 //! | [`error`] | what goes wrong, in words |
 //! | [`limits`], [`plan`] | what a card allows, and how a kernel is launched: pure, tested without a card |
 //! | `gpu` | a device in use: context, stream, events, copies, launches |
+//! | `driver` | the driver: whether it is there, what it shows, what its errors say |
 //! | `graph` | what a stream is given, recorded and launched in one piece |
 //! | `launched` | the newest launch, for failures that show later |
 //! | `kernels` | the code in `kernels/*.cu`, and its lookup by name |

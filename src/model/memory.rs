@@ -5,8 +5,8 @@
 //! input of the network and its hidden rows; beside that the input of each block and the output of the last (C
 //! each), what the input layer keeps (C), and within a call the gradients of q, k, v (3C) and of a block's output
 //! (C). Scoring keeps 4C of one block at a time, and two times C. Of an IMSAB each set has M inducing points more.
-//! What does not grow with the batch – packed weights, one chunk's hidden gradients, tiles of each thread – comes on
-//! top and is bounded by [`fixed`].
+//! What does not grow with the batch comes on top: one chunk's hidden gradients and tiles of each thread, bounded by [`fixed`],
+//! and the weights that a call packs, by [`packed_anew`]; those that are packed once are as many as the parameters, about.
 
 use super::setrank::Keep;
 use crate::config::{Encoder, Input, ModelConfig};
@@ -71,8 +71,8 @@ impl Activations {
     }
 }
 
-/// Bytes beside the batch's, at most, on `threads` threads, for sets of at most `largest` documents.
-pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
+/// Bytes of packed weights, at most, where each call packs those that it takes, two layers at a time.
+pub fn packed_anew(config: &ModelConfig) -> usize {
     let [c, g, f] = [config.hidden_size, config.ffn_size, config.input_size()];
     // A panel's missing columns are filled up.
     let packed = |k: usize, n: usize| k * n.next_multiple_of(32);
@@ -80,7 +80,12 @@ pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
         Input::Linear => packed(f, c),
         Input::Rbf => packed(f * config.rbf_centers, 4 * c).max(packed(4 * c, c)),
     };
-    let weights = packed(c, 3 * c).max(packed(c, g)).max(input) + packed(g, c);
+    VALUE * (packed(c, 3 * c).max(packed(c, g)).max(input) + packed(g, c))
+}
+
+/// Bytes beside the batch's and packed weights, at most, on `threads` threads, for sets of at most `largest` documents.
+pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
+    let [c, g] = [config.hidden_size, config.ffn_size];
     let sums = 2 * 2 * 4 * c * CHUNK.div_ceil(TILE);
     let chunk = CHUNK * (g + c) + sums + config.num_inducing * c * (6 + 3 * config.num_blocks);
     let network = TILE * (g + c);
@@ -89,5 +94,5 @@ pub fn fixed(config: &ModelConfig, threads: usize, largest: usize) -> usize {
     let width = (c / config.num_heads).next_multiple_of(32);
     let keys = largest.max(config.num_inducing).min(512).next_multiple_of(32) + 16;
     let attention = 3 * keys * width + 3 * 48 * keys + 2 * 48 * width + 4 * largest;
-    VALUE * (weights + chunk + threads * network.max(gradients).max(attention))
+    VALUE * (chunk + threads * network.max(gradients).max(attention))
 }

@@ -71,9 +71,8 @@ impl<T> Workspace<T> {
 }
 
 impl<T: Scalar> Workspace<T> {
-    /// Bytes of packed weights.
-    #[cfg(test)]
-    pub(super) fn packed_bytes(&self) -> usize {
+    /// Bytes of packed weights, which are among those of [`bytes`](Self::bytes) that do not grow with the batch.
+    pub fn packed_bytes(&self) -> usize {
         self.scratch.packed.bytes()
     }
 

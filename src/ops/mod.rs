@@ -1,4 +1,6 @@
-//! The model's operations on the CPU: one file a family, forward and backward side by side.
+//! The model's operations: one file or folder a family. On the CPU forward and backward stand side by side; on a GPU a family's
+//! launchers, plans and problems are in its `device`, `plan` and `check`, and those that only kernels need have nothing else.
+//! `check` is the rule that kernels are held to, and the list of them all.
 //!
 //! Every operation is generic over [`Scalar`]: f32 is the product, f64 the oracle that the f32 path, the
 //! kernels and the gradient checks are held against. Matrices are row-major slices; a batch is ragged: its

@@ -230,7 +230,7 @@ const BUGS: [Bug; 32] = [
         kernels: NARROW,
         found_by: &[WRONG_RESULTS],
     },
-    rows_stored_behind_the_last(NARROW),
+    rows_stored_behind_the_last(NARROW, &["store_global of 16 bytes at byte", WRONG_RESULTS]),
     pairs_that_lanes_do_not_swap(NARROW),
     Bug {
         what: "the gradient of the inner rows in the place of these",

@@ -101,40 +101,6 @@ pub fn added_to(launch: &Launch, number: usize) -> Answer {
     vec![family::result::<f32>(launch, dx).into_iter().map(f64::from).collect()]
 }
 
-/// In the ring of operands that all kernels of few rows share.
-pub const fn a_missing_barrier(kernels: &'static str) -> Bug {
-    Bug {
-        what: "a missing barrier between steps",
-        file: "few_rows.cuh",
-        right: "        ptx::barrier();\n        fill(step + STAGES - 1);",
-        wrong: "        fill(step + STAGES - 1);",
-        kernels,
-        found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
-    }
-}
-
-pub const fn a_wait_for_too_few_copies(kernels: &'static str) -> Bug {
-    Bug {
-        what: "a wait for too few copies",
-        file: "few_rows.cuh",
-        right: "ptx::cp_async_wait<STAGES - 2>();",
-        wrong: "ptx::cp_async_wait<STAGES - 1>();",
-        kernels,
-        found_by: &["is under way"],
-    }
-}
-
-pub const fn copies_into_what_is_read(kernels: &'static str) -> Bug {
-    Bug {
-        what: "copies into the step that is read",
-        file: "few_rows.cuh",
-        right: "fill(step + STAGES - 1);",
-        wrong: "fill(step + STAGES);",
-        kernels,
-        found_by: &["is under way", "is read before anything is written to it", WRONG_RESULTS],
-    }
-}
-
 const BUGS: [Bug; 14] = [
     Bug {
         what: "a mask that is added",
@@ -202,16 +168,37 @@ const BUGS: [Bug; 14] = [
     },
     Bug {
         what: "weights that are not transposed, or are",
-        file: "few_rows.cuh",
+        file: "linear_few_rows.cu",
         right: "multiply<false, !FORWARD>",
         wrong: "multiply<false, FORWARD>",
         kernels: "",
         found_by: &[WRONG_RESULTS],
     },
-    a_missing_barrier(""),
-    a_wait_for_too_few_copies(""),
-    copies_into_what_is_read("linear_few_rows_32"),
-    rows_stored_behind_the_last("linear_few_rows"),
+    Bug {
+        what: "a missing barrier between steps",
+        file: "linear_few_rows.cu",
+        right: "        ptx::barrier();\n        fill(step + STAGES - 1);",
+        wrong: "        fill(step + STAGES - 1);",
+        kernels: "",
+        found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "a wait for too few copies",
+        file: "linear_few_rows.cu",
+        right: "ptx::cp_async_wait<STAGES - 2>();",
+        wrong: "ptx::cp_async_wait<STAGES - 1>();",
+        kernels: "",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "copies into the step that is read",
+        file: "linear_few_rows.cu",
+        right: "fill(step + STAGES - 1);",
+        wrong: "fill(step + STAGES);",
+        kernels: "linear_few_rows_32",
+        found_by: &["is under way", "is read before anything is written to it", WRONG_RESULTS],
+    },
+    rows_stored_behind_the_last("linear_few_rows", &["store_global of 8 bytes at byte", WRONG_RESULTS]),
     Bug {
         what: "a bias of other columns",
         file: "few_rows.cuh",

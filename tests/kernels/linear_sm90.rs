@@ -186,7 +186,7 @@ const BUGS: [Bug; 36] = [
         kernels: FORWARD,
         found_by: &[WRONG_RESULTS],
     },
-    rows_stored_behind_the_last(FORWARD),
+    rows_stored_behind_the_last(FORWARD, &["store_global of 16 bytes at byte"]),
     Bug {
         what: "what finishes a gradient read before it is there",
         file: "linear_sm90.cu",

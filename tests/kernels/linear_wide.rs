@@ -73,7 +73,7 @@ const BUGS: [Bug; 11] = [
         kernels: "linear_wide_backward_input",
         found_by: &["is under way", WRONG_RESULTS],
     },
-    rows_stored_behind_the_last("linear_wide_forward"),
+    rows_stored_behind_the_last("linear_wide_forward", &["store_global of 16 bytes at byte"]),
     Bug {
         what: "rows of the next part",
         file: "linear_wide.cu",

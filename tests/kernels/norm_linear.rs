@@ -20,7 +20,6 @@ use crate::feed_forward::{a_period_left_out, added_rows_of_the_first_block, rows
 use crate::ladder::ladder;
 use crate::layer_norm::ForwardOf;
 use crate::linear::rows_stored_behind_the_last;
-use crate::linear_few_rows::{a_missing_barrier, a_wait_for_too_few_copies, copies_into_what_is_read};
 
 ladder!(FAMILY);
 
@@ -55,15 +54,35 @@ impl family::Problem for Problem {
     }
 }
 
-const BUGS: [Bug; 13] = [
-    a_missing_barrier(""),
-    a_wait_for_too_few_copies(""),
-    // Of C = 256 alone there are more steps than are on their way at once.
-    copies_into_what_is_read("norm_linear_32_c256"),
+const BUGS: [Bug; 12] = [
+    Bug {
+        what: "rows that others may not have put there",
+        file: "norm_linear.cu",
+        right: "    ptx::barrier();\n",
+        wrong: "",
+        kernels: "",
+        found_by: &["is read before anything is written to it", "is under way", WRONG_RESULTS],
+    },
+    Bug {
+        what: "weights that are not waited for",
+        file: "norm_linear.cu",
+        right: "    ptx::cp_async_wait<0>();\n",
+        wrong: "",
+        kernels: "",
+        found_by: &["is under way"],
+    },
+    Bug {
+        what: "the first 64 columns of weights for all",
+        file: "norm_linear.cu",
+        right: "weight.columns(place.column, k * 64)",
+        wrong: "weight.columns(place.column, 0)",
+        kernels: "norm_linear_16_c128",
+        found_by: &[WRONG_RESULTS],
+    },
     a_period_left_out("norm_linear_16_c64", &["of `added` of"]),
     added_rows_of_the_first_block("norm_linear_16_c64"),
     rows_behind_the_last("norm_linear_16_c64", &["of `x` of"]),
-    rows_stored_behind_the_last(""),
+    rows_stored_behind_the_last("", &["store_global of 8 bytes at byte", WRONG_RESULTS]),
     Bug {
         what: "statistics behind the last",
         file: "norm_rows.cuh",
@@ -71,14 +90,6 @@ const BUGS: [Bug; 13] = [
         wrong: "lane < NORM_ROWS",
         kernels: "norm_linear_16_c64",
         found_by: &["of `statistics` of"],
-    },
-    Bug {
-        what: "LayerNorm that nobody computes",
-        file: "few_rows.cuh",
-        right: "    left.prepare();\n",
-        wrong: "",
-        kernels: "",
-        found_by: &["is read before anything is written to it"],
     },
     Bug {
         what: "LayerNorm's rows of the first block for all",
@@ -99,16 +110,16 @@ const BUGS: [Bug; 13] = [
     Bug {
         what: "the first 64 columns of LayerNorm's rows for all",
         file: "norm_linear.cu",
-        right: "{ return tile(step); }",
-        wrong: "{ return tile(0); }",
+        right: "Tiles::rows(k), 0",
+        wrong: "Tiles::rows(0), 0",
         kernels: "norm_linear_16_c128",
         found_by: &[WRONG_RESULTS],
     },
     Bug {
         what: "LayerNorm's rows where weights come in",
         file: "norm_linear.cu",
-        right: "few_rows::STAGES * Tile<64>::bytes(gemm::COLUMNS);",
-        wrong: "Tile<64>::bytes(gemm::COLUMNS);",
+        right: "C / 64 * WEIGHT + number * ROW",
+        wrong: "number * ROW",
         kernels: "norm_linear_32_c256",
         found_by: &["is under way", WRONG_RESULTS],
     },

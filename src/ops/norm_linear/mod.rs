@@ -1,4 +1,4 @@
-//! LayerNorm of a residual sum and the linear layer behind it on a GPU: one kernel where rows are few.
+//! LayerNorm of a residual sum and the linear layer behind it on a GPU: one kernel where rows are few, and else two.
 
 pub mod check;
 mod device;

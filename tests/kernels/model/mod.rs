@@ -442,6 +442,37 @@ fn projections_have_the_same_bits_wherever_they_are_computed() {
     }
 }
 
+/// LayerNorms of few rows have the same bits by kernels of their own as by those of the layers behind them, and so have losses and the
+/// gradients of all layers, but the score's: parts of that are of sets, or of 128 documents.
+#[test]
+fn layer_norms_have_the_same_bits_wherever_they_are_computed() {
+    for (base, inner_ffn, at) in [
+        (config(), true, OrdinalAt::Input),
+        (imsab(), true, OrdinalAt::EveryBlock),
+        (imsab(), false, OrdinalAt::Input),
+    ] {
+        let (num_blocks, ordinal) = (3, ordinals(1, at));
+        let config = ModelConfig { num_blocks, ordinal, inner_ffn, qkv_relu: true, dropout: 0.3, ..base };
+        let problem = Problem::draw(config, &[1, 7, 33, 2], Loss::LambdaLoss, Relus::Random, 1);
+        let [joined, apart] = [Fusion::All, Fusion::Attention].map(|fuse| {
+            // Networks are layers on so many multiprocessors.
+            on_gpu_with(Some(132), |gpu| {
+                let mut learner = problem.learner(gpu.with_fusion(fuse));
+                learner.gpu().start_profile();
+                let results = problem.of_learner(&mut learner);
+                let launched = learner.gpu().end_profile().unwrap();
+                let is_joined = launched.iter().any(|time| time.kernel.starts_with("norm_linear_"));
+                assert_eq!(is_joined, fuse == Fusion::All, "{launched:?}");
+                results
+            })
+        });
+        let encoder = problem.model.config().encoder;
+        assert_eq!(joined[0], apart[0], "{encoder:?}, {inner_ffn}: losses");
+        let differ = problem.layers_that_differ([&joined[1], &apart[1]]);
+        assert!(differ.iter().all(|name| name == "score"), "{encoder:?}, {inner_ffn}: {differ:?}");
+    }
+}
+
 /// Networks by blocks of few rows have the bits of those of many, on a card that has more multiprocessors than blocks of these, but
 /// for the order in which LayerNorms' parts are added up.
 #[test]
