@@ -18,7 +18,7 @@ enum {
     LINEAR_FORWARD_LAYERS = 16,
 };
 
-/** Arguments of `linear_forward`. */
+/** Arguments of `linear_forward`, and of `linear_wide_forward` and `linear_few_rows_{16,32}`. */
 typedef struct LinearForward {
     /** [rows, inputs] bf16 */
     const uint16_t *x;
@@ -47,7 +47,7 @@ typedef struct LinearLayers {
     LinearForward layers[LINEAR_FORWARD_LAYERS];
 } LinearLayers;
 
-/** Arguments of `linear_backward_input`. */
+/** Arguments of `linear_backward_input`, and of `linear_wide_backward_input` and `linear_few_rows_input_{16,32}`. */
 typedef struct LinearBackwardInput {
     /** [outputs / width, rows, width] bf16 */
     const uint16_t *dy;

@@ -19,7 +19,8 @@
 // Determinism sums over the inner dimension in order: the bits are those of `linear_forward` and `linear_backward_input`; of
 //             several layers dx's sum is added to what is there. No atomics.
 // Writes      `=`: y, dx; `+=`: dx of several layers.
-// Cost        2·N·in·out FLOPs; the rows are read columns/64 times, W N/ROWS times, by way of L2. Bound by latency.
+// Cost        2·N·in·out FLOPs; the rows are read columns/64 times, W N/ROWS times, by way of L2. Bound by latency: that of what
+//             finishes dx comes behind the products, though registers would hold it meanwhile; a card is to say what that gives.
 
 namespace {
 

@@ -40,7 +40,7 @@ template <int C, int ROWS> __device__ __forceinline__ void norm_linear(const Nor
     const auto place = few_rows::Place::of_block<ROWS>(p.outputs);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, valid = p.rows - place.row;
     const gemm::Matrix<const uint16_t> weight{p.weight, p.outputs, C};
-#pragma unroll
+#pragma unroll 1
     for (int k = 0; k < C / 64; ++k) {
         gemm::load<gemm::COLUMNS, THREADS>(Tiles::weight(k), weight.columns(place.column, k * 64), gemm::COLUMNS);
     }

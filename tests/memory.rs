@@ -30,7 +30,7 @@ fn held(
 
 #[test]
 fn the_estimate_is_what_a_step_holds() {
-    let config = |encoder, input, inner_ffn| {
+    let config = |hidden_size, encoder, input, inner_ffn| {
         let minmax = Normalize {
             kind: Kind::MinMax,
             center: vec![0.0; 10],
@@ -39,7 +39,7 @@ fn the_estimate_is_what_a_step_holds() {
         };
         ModelConfig {
             num_features: 10,
-            hidden_size: 64,
+            hidden_size,
             num_heads: 4,
             num_blocks: 3,
             ffn_size: 160,
@@ -55,8 +55,9 @@ fn the_estimate_is_what_a_step_holds() {
     for (encoder, inner_ffn) in [(Encoder::Msab, true), (Encoder::Imsab, true), (Encoder::Imsab, false)] {
         for input in [Input::Linear, Input::Rbf] {
             for keep in [Keep::Nothing, Keep::ForBackward] {
-                for (sets, size) in [(4, 700), (100, 20), (1, 3)] {
-                    let config = config(encoder, input, inner_ffn);
+                // Panels of weights are filled up where widths are no multiples of 32.
+                for (hidden, sets, size) in [(64, 4, 700), (64, 100, 20), (64, 1, 3), (80, 4, 20)] {
+                    let config = config(hidden, encoder, input, inner_ffn);
                     let [of_batch, packed, others] = held(Workspace::default(), &config, keep, [sets, size]);
                     let what = format!("{encoder:?} {inner_ffn} {input:?} {keep:?}, {sets} sets of {size}");
                     // One set has its points' gradients in other buffers.
@@ -74,6 +75,13 @@ fn the_estimate_is_what_a_step_holds() {
                     if keep == Keep::Nothing {
                         let once = held(Workspace::of_same_parameters(), &config, keep, [sets, size]);
                         assert_eq!((once[0], once[2]), (of_batch, others), "{what}, packed once");
+                        let parameters =
+                            size_of::<f32>() * SetRank::new(config.clone()).unwrap().layout().len();
+                        assert!(
+                            parameters / 2 < once[1] && once[1] < parameters * 3 / 2,
+                            "{what}: {} of weights packed once, {parameters} of parameters",
+                            once[1]
+                        );
                     }
                 }
             }

@@ -67,14 +67,13 @@ impl Plan {
         }
     }
 
-    /// Bytes that the run needs, about: parameters, and gradients and moments or the packed weights, the batch and what is
-    /// computed of it.
+    /// Bytes that the run needs, about: parameters, gradients and moments, packed weights, the batch and what is computed of it.
     pub fn bytes(&self, parameters: usize) -> f64 {
-        let (arrays, packed) = match self.mode {
-            Mode::Train => (4, packed_anew(&self.config)),
-            Mode::Infer if self.device.is_gpu() => (1, 0),
-            // Packed once.
-            Mode::Infer => (2, 0),
+        let arrays = match self.mode {
+            Mode::Train => 4,
+            Mode::Infer if self.device.is_gpu() => 1,
+            // Weights packed once are as many.
+            Mode::Infer => 2,
         };
         let grids = match self.hand_over.layout {
             Layout::Ragged => 0,
@@ -88,6 +87,10 @@ impl Plan {
         }
         let activations = Activations::new(&self.config, self.mode.keep());
         let largest = self.sizes.iter().copied().max().unwrap_or(0);
+        let packed = match self.mode {
+            Mode::Train => packed_anew(&self.config),
+            Mode::Infer => 0,
+        };
         let threads = rayon::current_num_threads();
         values * size_of::<f32>() as f64
             + activations.of_batch(self.documents(), self.sizes.len()) as f64

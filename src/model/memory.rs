@@ -76,11 +76,13 @@ pub fn packed_anew(config: &ModelConfig) -> usize {
     let [c, g, f] = [config.hidden_size, config.ffn_size, config.input_size()];
     // A panel's missing columns are filled up.
     let packed = |k: usize, n: usize| k * n.next_multiple_of(32);
+    // A layer's weight, for forward or for backward.
+    let either = |k: usize, n: usize| packed(k, n).max(packed(n, k));
     let input = match config.input {
         Input::Linear => packed(f, c),
-        Input::Rbf => packed(f * config.rbf_centers, 4 * c).max(packed(4 * c, c)),
+        Input::Rbf => packed(f * config.rbf_centers, 4 * c).max(either(4 * c, c)),
     };
-    VALUE * (packed(c, 3 * c).max(packed(c, g)).max(input) + packed(g, c))
+    VALUE * (either(c, 3 * c).max(either(c, g)).max(input) + either(c, g))
 }
 
 /// Bytes beside the batch's and packed weights, at most, on `threads` threads, for sets of at most `largest` documents.

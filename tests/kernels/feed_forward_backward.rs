@@ -30,7 +30,7 @@ use crate::feed_forward::{
 };
 use crate::ladder::ladder;
 use crate::layer_norm;
-use crate::linear::rows_stored_behind_the_last;
+use crate::linear::{rows_finished_behind_the_last, rows_stored_behind_the_last};
 
 ladder!(FAMILY);
 
@@ -256,14 +256,7 @@ const BUGS: [Bug; 32] = [
         kernels: "feed_forward_backward_c256",
         found_by: &[WRONG_RESULTS],
     },
-    Bug {
-        what: "rows of a gradient behind the last",
-        file: "gemm.cuh",
-        right: "if (row < valid) {\n                const uint16_t *const half_piece",
-        wrong: "{\n                const uint16_t *const half_piece",
-        kernels: NARROW,
-        found_by: &["load_global of 8 bytes at byte", WRONG_RESULTS],
-    },
+    rows_finished_behind_the_last(NARROW),
     Bug {
         what: "rows of a gradient behind the last, four fragments at a time",
         file: "gemm.cuh",

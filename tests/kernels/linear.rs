@@ -136,6 +136,18 @@ pub fn sum_of_parts(launch: &Launch, name: &str, before: &[f32]) -> Vec<f64> {
     sums.collect()
 }
 
+/// In how products of warps finish gradients, by pieces of 8 bytes.
+pub const fn rows_finished_behind_the_last(kernels: &'static str) -> Bug {
+    Bug {
+        what: "rows of a gradient behind the last",
+        file: "gemm.cuh",
+        right: "if (row < valid) {\n                const uint16_t *const half_piece",
+        wrong: "{\n                const uint16_t *const half_piece",
+        kernels,
+        found_by: &["load_global of 8 bytes at byte", WRONG_RESULTS],
+    }
+}
+
 /// In how all products of warps store results.
 pub const fn rows_stored_behind_the_last(kernels: &'static str, found_by: &'static [&'static str]) -> Bug {
     Bug {

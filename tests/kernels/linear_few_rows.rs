@@ -18,7 +18,7 @@ use setrank_emulator::launch::Launch;
 
 use crate::family::{self, Bug, Case, Counted, Family, WRONG_RESULTS, WrongLaunch, given, poisoned};
 use crate::ladder::ladder;
-use crate::linear::rows_stored_behind_the_last;
+use crate::linear::{rows_finished_behind_the_last, rows_stored_behind_the_last};
 
 ladder!(FAMILY);
 
@@ -101,7 +101,8 @@ pub fn added_to(launch: &Launch, number: usize) -> Answer {
     vec![family::result::<f32>(launch, dx).into_iter().map(f64::from).collect()]
 }
 
-const BUGS: [Bug; 14] = [
+const BUGS: [Bug; 15] = [
+    rows_finished_behind_the_last("linear_few_rows_input_32"),
     Bug {
         what: "a mask that is added",
         file: "linear_few_rows.cu",
@@ -264,13 +265,47 @@ fn results_are_those_of_blocks_of_many_rows() {
     for (rows, sums) in
         [1, 15, 16, 17, 31, 32, 33, 127].into_iter().zip([Sums::Hopper, Sums::Ampere].into_iter().cycle())
     {
-        for mut problem in problems(rows, 2) {
-            let name = if matches!(problem.product, Product::Forward(_)) { "y" } else { "dx" };
-            let found = family::result::<bf16>(&family::emulated(&problem, sums), name);
-            let blocks = std::mem::replace(&mut problem.blocks, BlockSize::Many);
-            let expected = family::result::<bf16>(&family::emulated(&problem, sums), name);
-            assert!(found == expected, "{rows} rows, {blocks:?}, {:?}, {sums:?}", problem.product);
+        for problem in problems(rows, 2) {
+            assert_same_bits(problem, sums);
         }
+        let shape = LinearShape { rows, inputs: 64, outputs: 128 };
+        for finish in InputFinish::ALL {
+            let problem = Problem::random(shape, Layout::Rows, Product::Input(finish), 3);
+            [BlockSize::Few, BlockSize::Fewest]
+                .into_iter()
+                .for_each(|blocks| assert_same_bits(problem.clone().by(blocks), sums));
+        }
+    }
+}
+
+fn assert_same_bits(problem: Problem, sums: Sums) {
+    let name = if matches!(problem.product, Product::Forward(_)) { "y" } else { "dx" };
+    let what = format!("{:?}, {:?}, {:?}, {sums:?}", problem.shape, problem.blocks, problem.product);
+    let found = family::bytes(&family::emulated(&problem, sums), name);
+    let expected = family::bytes(&family::emulated(&problem.by(BlockSize::Many), sums), name);
+    assert_eq!(found, expected, "{what}");
+}
+
+/// What is not finite stays where it is, or is cut off, as by blocks of many rows.
+#[test]
+fn what_is_not_finite_stays_in_its_place() {
+    let (rows, inputs) = (33, 64);
+    let shape = LinearShape { rows, inputs, outputs: 64 };
+    let product = Product::Input(InputFinish::AddedAndMasked);
+    let mut problem = Problem::random(shape, Layout::Rows, product, 4);
+    problem.mask.fill(bf16::ONE);
+    problem.added[5] = bf16::NAN;
+    problem.mask[6] = bf16::NAN;
+    problem.dy[3 * 64] = bf16::INFINITY;
+    for blocks in [BlockSize::Few, BlockSize::Fewest] {
+        let problem = problem.clone().by(blocks);
+        let found = family::result::<bf16>(&family::emulated(&problem, Sums::Nearest), "dx");
+        let is_bad = |(at, value): (usize, &bf16)| {
+            assert_eq!(value.is_finite(), at != 5 && at / inputs != 3, "{blocks:?}, {at}: {value}");
+        };
+        found.iter().enumerate().for_each(is_bad);
+        assert_eq!(found[6], bf16::ZERO);
+        assert_same_bits(problem, Sums::Nearest);
     }
 }
 

@@ -60,7 +60,7 @@ impl BlockSize {
         Self::largest(shape.rows, shape.outputs, limits)
     }
 
-    /// Those of the gradient of its input.
+    /// Those of the gradient of its input, likewise.
     pub fn of_input(shape: LinearShape, limits: &Limits) -> Self {
         Self::largest(shape.rows, shape.inputs, limits)
     }

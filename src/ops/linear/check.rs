@@ -38,6 +38,10 @@ pub enum InputFinish {
 }
 
 impl InputFinish {
+    /// Each.
+    pub const ALL: [InputFinish; 4] =
+        [InputFinish::Plain, InputFinish::Added, InputFinish::Masked, InputFinish::AddedAndMasked];
+
     /// Whether something is added.
     pub fn adds(self) -> bool {
         matches!(self, InputFinish::Added | InputFinish::AddedAndMasked)

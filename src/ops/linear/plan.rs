@@ -231,6 +231,14 @@ mod tests {
             assert_eq!((launch.kernel, launch.grid[0], launch.shared_bytes >> 10), (kernel, grid, kib));
             launch.check(&Limits::SM_89).unwrap();
         }
+        for (blocks, kernel, grid) in [
+            (BlockSize::Few, "linear_few_rows_input_32", 40),
+            (BlockSize::Fewest, "linear_few_rows_input_16", 76),
+        ] {
+            let launch = plan.backward_input(blocks).unwrap();
+            assert_eq!((launch.kernel, launch.grid[0]), (kernel, grid));
+            assert_eq!(launch.shared_bytes, plan.forward(blocks).unwrap().shared_bytes);
+        }
         let asked = Limits { wgmma: true, ..Limits::SM_90 };
         for (launch, kernel, grid) in [
             (plan.forward(BlockSize::Warpgroups), "linear_wgmma_forward", 12),

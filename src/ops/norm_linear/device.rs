@@ -38,7 +38,7 @@ impl NormForward<'_> {
 }
 
 /// Queues LayerNorm and y = activation(r·Wᵀ + b) of the rows r that it gives, laid out as `y_layout` says: as one kernel where that
-/// is quicker, with the bits of two.
+/// may be quicker, with the bits of two.
 ///
 /// # Errors
 ///

@@ -9,8 +9,8 @@ use crate::ops::linear::{
 };
 use crate::ops::values::{narrow, wide};
 
-/// A layer's forward and the gradient of its input by blocks of both sizes, with all that may follow and all layouts, of more steps
-/// than are on their way at once.
+/// A layer's forward and the gradient of its input by blocks of both sizes, between them with all that may follow and all layouts, of
+/// more steps than are on their way at once.
 pub fn problems(rows: usize, seed: u64) -> [Problem; 6] {
     let (narrow, wide) = (Layout::Heads { width: 32 }, Layout::Heads { width: 64 });
     [
