@@ -100,7 +100,7 @@ pub fn backward(
         let shape = NormShape { rows: fc2.rows, width: fc2.outputs };
         // Then it is the gradient of fc2's results, and of x by the residual.
         layer_norm_backward(gpu, d, &behind, with.sums, shape)?;
-        pass.inner_rows(&mut inner, slots, x)?;
+        linear_forward(gpu, &mut inner, Layout::Rows, x, of_fc1, Activation::Relu, fc1)?;
         let masked = InputGradient::masked(&inner);
         linear_backward_input(gpu, &mut d_hidden, d, Layout::Rows, weight2, masked, fc2)?;
         let added = InputGradient::added(d);
@@ -121,17 +121,6 @@ fn fused(fc1: LinearShape) -> FeedForwardShape {
 }
 
 impl Pass<'_> {
-    /// inner `[rows, G]` = ReLU(fc1(x))
-    fn inner_rows(
-        &self,
-        inner: &mut Buffer<bf16>,
-        slots: &FfnSlots,
-        x: &Buffer<bf16>,
-    ) -> Result<(), DeviceError> {
-        let ([fc1, _], layer) = (self.ffn_shapes(x), self.params.layer(&slots.fc1)?);
-        linear_forward(self.gpu, inner, Layout::Rows, x, layer.get(), Activation::Relu, fc1)
-    }
-
     /// Of fc1 and fc2 over the rows of x `[rows, C]`.
     fn ffn_shapes(&self, x: &Buffer<bf16>) -> [LinearShape; 2] {
         let (c, g) = (self.heads.hidden(), self.ffn_size);
